@@ -51,37 +51,37 @@ type breach struct {
 // breaches break rows, files, vectors, queue and logs, one at a time.
 var breaches = map[string]breach{
 	"log: first row gone": {"I1", func(w *world) {
-		w.sql(`DELETE FROM ingest_task_transition WHERE task_id = ? AND reason = 'ACCEPTED'`, w.good)
+		w.unlog(`task_id = ? AND reason = 'ACCEPTED'`, w.good)
 	}, "the one before ended in –"},
 	"row: other state": {"I2", func(w *world) { w.sql(`UPDATE ingest_task SET status = 'CANCELLED' WHERE id = ?`, w.good) }, "its row says CANCELLED"},
-	"log: gone":        {"I2", func(w *world) { w.sql(`DELETE FROM ingest_task_transition WHERE task_id = ?`, w.good) }, "its log is empty"},
+	"log: gone":        {"I2", func(w *world) { w.unlog(`task_id = ?`, w.good) }, "its log is empty"},
 	"log: fence": {"I3", func(w *world) {
-		w.sql(`UPDATE ingest_task_transition SET fence = 7 WHERE task_id = ? AND reason = 'FAILED'`, w.good)
+		w.edit(`fence = 7`, `task_id = ? AND reason = 'FAILED'`, w.good)
 	}, "its fence is 7"},
 	"log: zombie": {"I4", func(w *world) {
-		w.sql(`UPDATE ingest_task_transition SET actor = 'worker:zz' WHERE task_id = ? AND reason = 'DONE'`, w.good)
+		w.edit(`actor = 'worker:zz'`, `task_id = ? AND reason = 'DONE'`, w.good)
 	}, "worker:zz ended the run"},
 	"log: ended twice": {"I5", func(w *world) {
-		w.sql(`UPDATE ingest_task_transition SET fence = 1 WHERE task_id = ? AND reason = 'DONE'`, w.good)
+		w.edit(`fence = 1`, `task_id = ? AND reason = 'DONE'`, w.good)
 	}, "had ended before"},
 	"log: no lease": {"I6", func(w *world) {
-		w.sql(`UPDATE ingest_task_transition SET lease_expires_at = NULL WHERE task_id = ? AND reason = 'CLAIMED'`, w.good)
+		w.edit(`lease_expires_at = NULL`, `task_id = ? AND reason = 'CLAIMED'`, w.good)
 	}, "does not lie ahead"},
 	"log: attempt": {"I7", func(w *world) {
-		w.sql(`UPDATE ingest_task_transition SET attempt_count = 0 WHERE task_id = ? AND reason = 'FAILED'`, w.good)
+		w.edit(`attempt_count = 0`, `task_id = ? AND reason = 'FAILED'`, w.good)
 	}, "attempt count is 0"},
 	"log: crash": {"I8", func(w *world) {
-		w.sql(`UPDATE ingest_task_transition SET crash_count = 1 WHERE task_id = ? AND reason = 'FAILED'`, w.good)
+		w.edit(`crash_count = 1`, `task_id = ? AND reason = 'FAILED'`, w.good)
 	}, "crash count is 1"},
 	"log: wait": {"I9", func(w *world) {
-		w.sql(`UPDATE ingest_task_transition SET next_retry_at = ? WHERE task_id = ? AND reason = 'FAILED'`, now().Add(-time.Hour), w.good)
+		w.edit(`next_retry_at = ?`, `task_id = ? AND reason = 'FAILED'`, now().Add(-time.Hour), w.good)
 	}, "must be between"},
 	"log: early": {"I10", func(w *world) {
-		w.sql(`UPDATE ingest_task_transition SET next_retry_at = ? WHERE task_id = ? AND reason = 'FAILED'`, now().Add(time.Hour), w.good)
+		w.edit(`next_retry_at = ?`, `task_id = ? AND reason = 'FAILED'`, now().Add(time.Hour), w.good)
 	}, "early"},
 	"log: after the end": {"I11", func(w *world) {
-		w.sql(`UPDATE ingest_task_transition SET to_status = 'DEAD' WHERE task_id = ? AND reason = 'FAILED'`, w.good)
-		w.sql(`UPDATE ingest_task_transition SET from_status = 'DEAD' WHERE task_id = ? AND from_status = 'RETRYING'`, w.good)
+		w.edit(`to_status = 'DEAD'`, `task_id = ? AND reason = 'FAILED'`, w.good)
+		w.edit(`from_status = 'DEAD'`, `task_id = ? AND from_status = 'RETRYING'`, w.good)
 	}, "only a person's replay"},
 	"file: missing":     {"I12", func(w *world) { w.eachFile(func(path string) error { return os.Remove(path) }) }, "is missing in the upload folder"},
 	"file: other bytes": {"I12", func(w *world) { w.eachFile(func(path string) error { return os.WriteFile(path, []byte("x"), 0o600) }) }, "has 1 bytes"},
@@ -94,7 +94,7 @@ var breaches = map[string]breach{
 	"key: two tasks":          {"I14", func(w *world) { w.client[0].Key = "key-2" }, "with one key"},
 	"key: other bytes":        {"I14", func(w *world) { w.sql(`UPDATE ingest_task SET request_hash = ? WHERE id = ?`, hash("z"), w.good) }, "accepted for other bytes"},
 	"queued: no delivery": {"I15", func(w *world) {
-		w.sql(`UPDATE ingest_task_transition SET delivery = '' WHERE task_id = ? AND from_status = 'QUEUED'`, w.good)
+		w.edit(`delivery = ''`, `task_id = ? AND from_status = 'QUEUED'`, w.good)
 	}, "names no delivery"},
 	"queued: forgotten":       {"I15", func(w *world) { w.forget(); w.options.Rest = false }, "has no delivery since"},
 	"ack: before the outcome": {"I17", func(w *world) { w.acks[0].At = w.claimed(w.good) }, "was acknowledged at"},
@@ -131,7 +131,7 @@ var breaches = map[string]breach{
 	"deleted: still open": {"I29", func(w *world) { w.sql(`UPDATE knowledge_segment SET document_id = ? WHERE segment_index = 0`, tomb) }, "segments are left"},
 	"deleted: found":      {"I29", func(w *world) { w.delete() }, "the deletion was answered at"},
 	"owner: another user": {"I30", func(w *world) {
-		w.sql(`UPDATE ingest_task_transition SET actor = 'user:mallory' WHERE task_id = ? AND reason = 'ACCEPTED'`, w.good)
+		w.edit(`actor = 'user:mallory'`, `task_id = ? AND reason = 'ACCEPTED'`, w.good)
 	}, "is by user:mallory"},
 	"owner: an id with a space": {"I30", func(w *world) {
 		w.sql(`UPDATE stored_file SET user_id = 'u '`)
@@ -151,7 +151,7 @@ var breaches = map[string]breach{
 		w.outage(e.Ended.Add(time.Minute))
 	}, "not in the log"},
 	"secret: in a message": {"I36", func(w *world) {
-		w.sql(`UPDATE ingest_task_transition SET message = 'POST https://u:hunter2@host/' WHERE task_id = ?`, w.good)
+		w.edit(`message = 'POST https://u:hunter2@host/'`, `task_id = ?`, w.good)
 	}, "looks like a secret"},
 	"secret: in an error": {"I36", func(w *world) { w.sql(`UPDATE ingest_task SET last_error = 'xx canary-4711' WHERE id = ?`, w.dead) }, "planted secret 1"},
 	"secret: in a log":    {"I36", func(w *world) { w.logs += "Authorization: Bearer abcdefghijkl\n" }, "line 2 holds"},

@@ -79,7 +79,7 @@ func (w *world) keyless() {
 
 // madeBy says who made the good task.
 func (w *world) madeBy(actor string) {
-	w.sql(`UPDATE ingest_task_transition SET actor = ? WHERE task_id = ? AND reason = 'ACCEPTED'`, actor, w.good)
+	w.edit(`actor = ?`, `task_id = ? AND reason = 'ACCEPTED'`, actor, w.good)
 }
 
 // gone removes the good document, as a sweep does in the end.

@@ -418,7 +418,7 @@ func TestASamplerWhoseLookFailsLooksAgain(t *testing.T) {
 	require.ErrorContains(t, fail(1), "find the end of the log")
 	require.NoError(t, fail(0))
 	broken := w.document(w.id("8002"), "key-6")
-	w.sql(`UPDATE ingest_task_transition SET attempt_count = 0 WHERE task_id = ? AND reason = 'FAILED'`, broken)
+	w.edit(`attempt_count = 0`, `task_id = ? AND reason = 'FAILED'`, broken)
 	require.ErrorContains(t, fail(1), "find what moved")
 	require.ErrorContains(t, fail(2), "task "+broken)
 	require.Zero(t, counted(t, metrics))

@@ -15,9 +15,11 @@ func TestADeadLetterOfADeathSinceTheLook(t *testing.T) {
 	w := newWorld(t, databases["sqlite"](t))
 	w.queue.deadLetters = append(w.queue.deadLetters, ingestq.WrittenDeadLetter{ID: "8-0", TaskID: w.good, Fence: 77})
 	w.queue.before = func() {
-		w.sql(`INSERT INTO ingest_task_transition (task_id, from_status, to_status, reason, attempt_count, crash_count, fence, timeline, actor, message, delivery, call_id, created_at)
-			SELECT task_id, from_status, 'DEAD', reason, attempt_count, crash_count, 77, timeline, actor, message, delivery, call_id, created_at
+		w.sql(`INSERT INTO ingest_task_call (call_id, from_status, to_status, reason, timeline, actor, tasks, ids, created_at)
+			SELECT call_id, from_status, 'DEAD', reason, timeline, actor, 1, x'', created_at
 			FROM ingest_task_transition WHERE task_id = ? AND to_status = 'SUCCEEDED'`, w.good)
+		w.sql(`INSERT INTO ingest_task_log (task_id, call_no, attempt_count, crash_count, fence)
+			SELECT ?, MAX(no), 0, 0, 77 FROM ingest_task_call`, w.good)
 	}
 	require.Zero(t, w.check().Violations())
 }

@@ -92,7 +92,7 @@ func TestBreachesInPartitionsAreCaught(t *testing.T) {
 			newer, older := w.accept(document, "key-8"), w.accept(document, "key-9")
 			w.claim(newer, "w1", "0:1700000000500-0")
 			w.claim(older, "w1", "0:1700000000100-0")
-			w.sql(`UPDATE ingest_task_transition SET created_at = ? WHERE task_id = ? AND to_status = 'RUNNING'`, now().Add(time.Minute), older)
+			w.edit(`created_at = ?`, `task_id = ? AND to_status = 'RUNNING'`, now().Add(time.Minute), older)
 		}, "of the same document by entry 1700000000500-0"},
 		"back from completed": {"I33", func(w *world) { w.moves[14].State = "processing" }, "it was completed at"},
 		"back in time":        {"I33", func(w *world) { w.moves[12].Updated = w.moves[11].Updated.Add(-time.Second) }, "came after that of"},

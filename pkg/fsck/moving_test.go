@@ -29,7 +29,7 @@ func (w *world) still() { w.store.Database.Watch = nil }
 
 // Statements of a check, by what they alone have.
 const (
-	readsLogs    = "WHERE task_id >= ?"
+	readsLogs    = "FROM ingest_task_log l"
 	looksAgain   = "WHERE d.id IN"
 	readsOneFile = "FROM stored_file\nWHERE id = ?"
 )

@@ -97,7 +97,7 @@ func TestTheLastTaskIsJudgedToo(t *testing.T) {
 			last = w.accept(w.id("8002"), fmt.Sprintf("key-p%d", i))
 		}
 		require.GreaterOrEqual(t, w.check().Rule("I2").Judged, int64(tasks))
-		w.sql(`DELETE FROM ingest_task_transition WHERE task_id = ?`, last)
+		w.unlog(`task_id = ?`, last)
 		got := w.check().Rule("I2")
 		require.EqualValues(t, 1, got.Violations)
 		require.Equal(t, last, got.Examples[0].Task)
@@ -135,7 +135,7 @@ func TestTheOrderOfAPartitionByTheRows(t *testing.T) {
 			second := w.accept(document, "key-9")
 			w.claim(second, "w1", one.second)
 			if !one.soon {
-				w.sql(`UPDATE ingest_task_transition SET created_at = ? WHERE task_id = ? AND to_status = 'RUNNING'`, now().Add(time.Minute), second)
+				w.edit(`created_at = ?`, `task_id = ? AND to_status = 'RUNNING'`, now().Add(time.Minute), second)
 			}
 			got := w.check().Rule("I32")
 			require.Equal(t, one.judged, got.Judged)

@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/millweir/millweir/pkg/ingest"
@@ -49,7 +50,7 @@ type Sampler struct {
 	known atomic.Pointer[[]string] // lost as of the last look, sorted
 
 	since time.Time // the policy is in force since then
-	last  int64     // id of the last transition that was seen
+	last  int64     // number of the last call that was seen
 }
 
 // NewSampler makes one that looks every so often; policy holds the settings of this process. vectors may be nil.
@@ -86,7 +87,7 @@ func (s *Sampler) Run(ctx context.Context) error {
 	}
 }
 
-// Look judges the tasks of the next transitions; the first look only notes where the log ends.
+// Look judges the tasks of the next calls; the first look only notes where the log ends.
 func (s *Sampler) Look(ctx context.Context) error {
 	c := newChecker(s.db)
 	if s.since.IsZero() {
@@ -94,7 +95,7 @@ func (s *Sampler) Look(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		last, err := c.count(ctx, "LastTransition")
+		last, err := c.count(ctx, "LastCall")
 		if err != nil {
 			return fmt.Errorf("find the end of the log: %w", err)
 		}
@@ -189,19 +190,22 @@ func (s *Sampler) Lost() []string {
 	return nil
 }
 
-// moved are some of the tasks that moved since the last look, and the transition up to which they are.
+// moved are some of the tasks that moved since the last look, and the call up to which they are.
 func (s *Sampler) moved(ctx context.Context, c *checker) (ids []string, last int64, err error) {
 	last = s.last
 	seen := map[string]bool{}
 	err = c.each(ctx, func(rows *sql.Rows) error {
-		var id string
-		if err := rows.Scan(&last, &id); err != nil {
+		var raw []byte
+		if err := rows.Scan(&last, &raw); err != nil {
 			return err
 		}
-		if !seen[id] && len(ids) < sampleTasks {
-			ids = append(ids, id)
+		for b := range slices.Chunk(raw, len(uuid.UUID{})) {
+			id := uuid.UUID(b).String()
+			if !seen[id] && len(ids) < sampleTasks {
+				ids = append(ids, id)
+			}
+			seen[id] = true
 		}
-		seen[id] = true
 		return nil
 	}, c.q.Get("Moved"), s.last, sampleRows)
 	return ids, last, err

@@ -16,7 +16,7 @@ import (
 func TestSamplerJudgesWhatMovedSinceItsLastLook(t *testing.T) {
 	t.Parallel()
 	everyDatabase(t, func(t *testing.T, w *world) {
-		w.sql(`UPDATE ingest_task_transition SET fence = 7 WHERE task_id = ? AND reason = 'FAILED'`, w.good)
+		w.edit(`fence = 7`, `task_id = ? AND reason = 'FAILED'`, w.good)
 		metrics := prometheus.NewRegistry()
 		var log bytes.Buffer
 		s := fsck.NewSampler(w.store, nil, policy, time.Hour, slog.New(slog.NewTextHandler(&log, nil)), metrics)
@@ -37,7 +37,7 @@ func TestSamplerJudgesWhatMovedSinceItsLastLook(t *testing.T) {
 		sound := w.document(w.id("8002"), "key-5")
 		require.Zero(t, figure(), "what moved is sound, and what was broken before does not count")
 		broken := w.document(w.id("8002"), "key-6")
-		w.sql(`UPDATE ingest_task_transition SET attempt_count = 0 WHERE task_id = ? AND reason = 'FAILED'`, broken)
+		w.edit(`attempt_count = 0`, `task_id = ? AND reason = 'FAILED'`, broken)
 		require.NotZero(t, figure())
 		require.Contains(t, log.String(), broken)
 		require.NotContains(t, log.String(), sound)

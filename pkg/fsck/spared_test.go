@@ -146,7 +146,7 @@ func (w *world) retryAt(at time.Time) {
 
 // crash says that the good task's first run did not fail but crashed.
 func (w *world) crash() {
-	w.sql(`UPDATE ingest_task_transition SET reason = 'TAKEOVER' WHERE task_id = ? AND reason = 'FAILED'`, w.good)
+	w.edit(`reason = 'TAKEOVER'`, `task_id = ? AND reason = 'FAILED'`, w.good)
 }
 
 // payAgain lets the good task's second run pay for what the first had paid for long before; batches of one name are one.

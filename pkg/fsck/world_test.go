@@ -11,6 +11,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -25,6 +26,7 @@ import (
 	"github.com/millweir/millweir/pkg/ingest/vector/embedded"
 	"github.com/millweir/millweir/pkg/ingestq"
 	"github.com/millweir/millweir/pkg/labserver"
+	"github.com/millweir/millweir/pkg/sqldb"
 	_ "github.com/millweir/millweir/pkg/sqldb/dialects" // all of them
 	"github.com/millweir/millweir/pkg/taskstate"
 	"github.com/millweir/millweir/pkg/taskstate/history"
@@ -154,6 +156,37 @@ func (w *world) sql(query string, args ...any) {
 		_, err := tx.ExecContext(ctx, query, args...)
 		return err
 	}))
+}
+
+// edit changes transitions where they are kept: in the log, or in the row of their call, which changed no other task.
+func (w *world) edit(set, where string, args ...any) {
+	w.t.Helper()
+	n := strings.Count(set, "?")
+	column, _, _ := strings.Cut(set, " ")
+	statement := `UPDATE ingest_task_log SET ` + set + ` WHERE call_no = ?`
+	if slices.Contains([]string{"from_status", "to_status", "reason", "lease_expires_at", "created_at"}, column) {
+		statement = `UPDATE ingest_task_call SET ` + set + ` WHERE no = ?`
+	}
+	for _, no := range w.calls(where, args[n:]...) {
+		w.sql(statement, append(slices.Clone(args[:n]), no)...)
+	}
+}
+
+// unlog deletes transitions.
+func (w *world) unlog(where string, args ...any) {
+	w.t.Helper()
+	for _, no := range w.calls(where, args...) {
+		w.sql(`DELETE FROM ingest_task_log WHERE call_no = ?`, no)
+	}
+}
+
+// calls are the numbers of transitions; there is one at least.
+func (w *world) calls(where string, args ...any) []int64 {
+	w.t.Helper()
+	out, err := sqldb.Collect(w.t.Context(), w.store.Reader(), sqldb.Column[int64], sqldb.Rebind(sqldb.Dialect(w.store.Dialect()), `SELECT id FROM ingest_task_transition WHERE `+where), args...)
+	require.NoError(w.t, err)
+	require.NotEmpty(w.t, out, where)
+	return out
 }
 
 // apply moves a task.

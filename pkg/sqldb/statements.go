@@ -32,6 +32,8 @@ const (
 //	@forshare      FOR SHARE, or LOCK IN SHARE MODE (SQLite: nothing)
 //	@skiplocked    FOR UPDATE SKIP LOCKED (SQLite: nothing)
 //	@force(index)  FORCE INDEX (index) on MySQL, else nothing
+//	@rawid(text)   the text of a UUID as narrow tables keep it: 16 bytes, uuid or (SQLite) the text
+//	@textid(raw)   such a key as text
 //	@include(Name) the text of another statement
 //	@json(a text, b bigint)
 //	               the rows of a JSON array of objects, as the table c (not on MySQL); ? is the array
@@ -65,9 +67,15 @@ var words = map[Dialect]map[string]string{
 
 // templates are the macros that put their argument (§) into a text, by dialect.
 var templates = map[Dialect]map[string]string{
-	MySQL:    {"in": "(NOW(6) + INTERVAL § MICROSECOND)", "force": "FORCE INDEX (§)"},
-	Postgres: {"in": "(statement_timestamp() + CAST(§ AS bigint) * INTERVAL '1 microsecond')", "force": ""},
-	SQLite:   {"in": "mw_add(mw_now(), §)", "force": ""},
+	MySQL: {
+		"in": "(NOW(6) + INTERVAL § MICROSECOND)", "force": "FORCE INDEX (§)", "rawid": "UNHEX(REPLACE(§, '-', ''))",
+		"textid": "LOWER(CONCAT_WS('-', HEX(SUBSTR(§, 1, 4)), HEX(SUBSTR(§, 5, 2)), HEX(SUBSTR(§, 7, 2)), HEX(SUBSTR(§, 9, 2)), HEX(SUBSTR(§, 11))))",
+	},
+	Postgres: {
+		"in": "(statement_timestamp() + CAST(§ AS bigint) * INTERVAL '1 microsecond')", "force": "",
+		"rawid": "CAST(§ AS uuid)", "textid": "CAST(§ AS text)",
+	},
+	SQLite: {"in": "mw_add(mw_now(), §)", "force": "", "rawid": "§", "textid": "§"},
 }
 
 // MustLoad reads common.sql and <dialect>.sql of an embedded folder; either may be missing, not both. more are statements

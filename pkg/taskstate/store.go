@@ -194,7 +194,7 @@ type Store interface {
 	GetMany(ctx context.Context, s Scope, ids []string) ([]Task, error)
 	// Transitions reads the log of one task after a transition id, oldest first. ErrNotFound.
 	Transitions(ctx context.Context, s Scope, taskID string, after int64, limit int) ([]Transition, error)
-	// TransitionsOf reads the log of many tasks after one transition id each, oldest first.
+	// TransitionsOf reads the log of many tasks after one transition id each, oldest first; those of one call in the order of their tasks.
 	TransitionsOf(ctx context.Context, after map[string]int64, limit int) ([]Transition, error)
 	// Moment returns the database's clock and timeline.
 	Moment(ctx context.Context) (DBClock, error)

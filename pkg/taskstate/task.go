@@ -90,7 +90,7 @@ func (t Task) Reserved(now time.Time) bool {
 
 // Transition is a row of ingest_task_transition; the log alone can be checked with them.
 type Transition struct {
-	ID             int64
+	ID             int64 // number of the call that wrote it: it grows along a task's log, and is the same for all tasks of the call
 	TaskID         string
 	From, To       Status
 	Reason         Reason

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/google/uuid"
+
 	"github.com/millweir/millweir/pkg/sqldb"
 	"github.com/millweir/millweir/pkg/taskstate"
 )
@@ -114,13 +116,32 @@ func (s *Store) singly(ctx context.Context, ids []string, b taskstate.Batch) []t
 	return out
 }
 
-// storable leaves out what can be no task's id: longer than the column, or not printable ASCII.
-// Such a text came from outside, and a comparison with it may be an error in one dialect and none in another.
+// storable leaves out what can be no task's id. Such a text came from outside, and a comparison with it may be an error in one
+// dialect and none in another.
 func storable(ids []string) []string {
 	out := make([]string, 0, len(ids))
 	for _, id := range ids {
-		if ascii(id, maxID) {
+		if isUUID(id) {
 			out = append(out, id)
+		}
+	}
+	return out
+}
+
+// isUUID reports whether text is a UUID as tasks have it: 36 characters, lower case.
+func isUUID(text string) bool {
+	u, err := uuid.Parse(text)
+	return err == nil && u.String() == text
+}
+
+// rawIDs are ids as the narrow tables keep them.
+func (s *Store) rawIDs(ids []string) []any {
+	out := make([]any, len(ids))
+	for i, id := range ids {
+		out[i] = id
+		if s.mysql() {
+			u := uuid.MustParse(id)
+			out[i] = u[:]
 		}
 	}
 	return out

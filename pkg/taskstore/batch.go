@@ -150,25 +150,21 @@ func execAll(ctx context.Context, tx taskstate.Tx, n int, p sqldb.Part) error {
 	return nil
 }
 
-// log writes the transitions from the rows and reads the instant of the UPDATE.
+// log reads the instant of the UPDATE where it is not known, and writes the transitions.
 func (b *batch) log(ctx context.Context, tx taskstate.Tx, m taskstate.DBClock) error {
+	if b.writtenAt.IsZero() {
+		var err error
+		if b.writtenAt, err = b.store.written(ctx, tx, b.tasks[b.changed[0]].ID); err != nil {
+			return err
+		}
+	}
 	log := make([]logRow, 0, len(b.changed))
 	for _, i := range b.changed {
 		if c := b.decisions[i].Change; !c.Silent {
-			log = append(log, logRow{
-				id: c.TaskID, from: string(c.From), reason: string(c.Reason), actor: c.Actor.String(), message: c.Message,
-			})
+			log = append(log, logOf(&b.tasks[i], c, b.writtenAt))
 		}
 	}
-	if err := b.store.insertLog(ctx, tx, log, m.Epoch, b.callID); err != nil {
-		return err
-	}
-	if !b.writtenAt.IsZero() {
-		return nil
-	}
-	var err error
-	b.writtenAt, err = b.store.written(ctx, tx, b.tasks[b.changed[0]].ID)
-	return err
+	return b.store.insertLog(ctx, tx, log, logCall{id: b.callID, epoch: m.Epoch, at: b.writtenAt})
 }
 
 // freshTime is how long the locks may have been waited for while the time of the statement that took them is still now.
@@ -187,17 +183,6 @@ func (b *batch) instant(now time.Time) time.Time {
 		}
 	}
 	return now
-}
-
-// insertLog writes one transition a row, with the rows' own times.
-func (s *Store) insertLog(ctx context.Context, tx taskstate.Tx, log []logRow, epoch int64, callID []byte) error {
-	if len(log) == 0 {
-		return nil
-	}
-	if err := execAll(ctx, tx, len(log), s.logStatement(log, epoch, callID)); err != nil {
-		return fmt.Errorf("write transitions: %w", err)
-	}
-	return nil
 }
 
 // written reads the instant at which this transaction wrote a row; it is the same for all its rows.
@@ -226,7 +211,7 @@ func (b *batch) resolve(ctx context.Context, tx taskstate.Tx) (bool, error) {
 		return b.silentDone(now), nil
 	}
 	var at taskstate.DBTime
-	query := b.store.queries.Bind("CallOf", sqldb.Parts{"list": sqldb.List(ids)}, b.callID)
+	query := b.store.queries.Bind("CallOf", sqldb.Parts{"list": sqldb.List(b.store.rawIDs(ids))}, b.callID)
 	err = tx.QueryRowContext(ctx, query.Text, query.Args...).Scan(&at)
 	switch {
 	case errors.Is(err, sql.ErrNoRows):

@@ -20,7 +20,8 @@ import (
 // uncompared are the texts that no statement compares: their tables are spared a copy.
 var uncompared = []string{
 	"audit_event.detail", "document_version.title", "ingest_task.error_message", "ingest_task.last_error",
-	"ingest_task_transition.actor", "ingest_task_transition.error_code", "ingest_task_transition.message", "outbox_event.last_error",
+	"ingest_task_call.actor", "ingest_task_log.actor", "ingest_task_log.error_code", "ingest_task_log.message",
+	"ingest_task_transition.actor", "ingest_task_transition.error_code", "outbox_event.last_error",
 }
 
 // A new text column of MySQL is compared byte for byte, or stands in the list above.

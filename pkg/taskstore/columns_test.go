@@ -75,21 +75,21 @@ func TestAColumnIsOneEntry(t *testing.T) {
 
 		made, err := s.Submit(ctx, func(context.Context, taskstate.Tx, taskstate.DBClock) ([]taskstate.NewTask, error) {
 			return []taskstate.NewTask{
-				{Task: task{ID: "a", UserID: "u", Type: "x", Channel: "c", MaxAttempts: 3, ChatID: "left"}},
-				{Task: task{ID: "b", UserID: "u", Type: "x", Channel: "c", MaxAttempts: 3, ChatID: "right"}},
+				{Task: task{ID: idA, UserID: "u", Type: "x", Channel: "c", MaxAttempts: 3, ChatID: "left"}},
+				{Task: task{ID: idB, UserID: "u", Type: "x", Channel: "c", MaxAttempts: 3, ChatID: "right"}},
 			}, nil
 		})
 		require.NoError(t, err)
-		require.Equal(t, []string{"left", "right", "NULL"}, []string{said("room", "a"), said("room", "b"), said("brought", "a")})
+		require.Equal(t, []string{"left", "right", "NULL"}, []string{said("room", idA), said("room", idB), said("brought", idA)})
 
 		actor := taskstate.Actor{Kind: taskstate.ActorWorker, Name: "w"}
 		policy := taskstate.Policy{Lease: time.Minute, MaxCrashes: 3}
-		outs, err := s.Apply(ctx, taskstate.Batch{IDs: []string{"a", "b"}, Scope: taskstate.System(), Decide: taskstate.Each(
+		outs, err := s.Apply(ctx, taskstate.Batch{IDs: []string{idA, idB}, Scope: taskstate.System(), Decide: taskstate.Each(
 			func(m taskstate.DBClock, t task) taskstate.Decision {
 				return taskstate.Claim(policy, m, t, taskstate.ClaimRequest{Owner: "p/1", Process: "p", Actor: actor, Delivery: "1-" + t.ID})
 			})})
 		require.NoError(t, err)
-		require.Equal(t, []string{"1-a", "1-b"}, []string{said("brought", "a"), said("brought", "b")})
+		require.Equal(t, []string{"1-a", "1-b"}, []string{said("brought", idA), said("brought", idB)})
 		for i, o := range outs {
 			require.NoError(t, o.Err)
 			require.Equal(t, made[i], o.Before)
@@ -98,10 +98,16 @@ func TestAColumnIsOneEntry(t *testing.T) {
 			require.Equal(t, now, o.After)
 		}
 
-		_, err = s.DB().ExecContext(ctx, "UPDATE ingest_task SET room = 'moved', brought = NULL WHERE id = 'b'")
+		_, err = s.DB().ExecContext(ctx, "UPDATE ingest_task SET room = 'moved', brought = NULL WHERE id = '"+idB+"'")
 		require.NoError(t, err)
-		now, err := s.Get(ctx, taskstate.System(), "b")
+		now, err := s.Get(ctx, taskstate.System(), idB)
 		require.NoError(t, err)
 		require.Equal(t, []string{"moved", ""}, []string{now.ChatID, now.Delivery}, "the later column is read last")
 	})
 }
+
+// Ids of tasks.
+const (
+	idA = "01900000-0000-7000-8000-00000000000a"
+	idB = "01900000-0000-7000-8000-00000000000b"
+)

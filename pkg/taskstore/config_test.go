@@ -84,7 +84,7 @@ func TestSQLiteClock(t *testing.T) {
 	}}
 	s := migrated(t, cfg)
 	out, err := s.Submit(t.Context(), func(context.Context, taskstate.Tx, taskstate.DBClock) ([]taskstate.NewTask, error) {
-		return []taskstate.NewTask{newTask("a"), newTask("b")}, nil
+		return []taskstate.NewTask{newTask(idA), newTask(idB)}, nil
 	})
 	require.NoError(t, err)
 	require.Equal(t, 2030, out[0].CreatedAt.Year())
@@ -122,20 +122,20 @@ func TestServerGoneAndBack(t *testing.T) {
 				})
 				return err
 			}
-			require.NoError(t, submit("a"))
+			require.NoError(t, submit(idA))
 			require.NoError(t, server.Kill(ctx))
-			require.ErrorIs(t, submit("b"), taskstate.ErrUnavailable)
-			_, err := s.Get(ctx, taskstate.System(), "a")
+			require.ErrorIs(t, submit(idB), taskstate.ErrUnavailable)
+			_, err := s.Get(ctx, taskstate.System(), idA)
 			require.ErrorIs(t, err, taskstate.ErrUnavailable)
-			_, err = s.Apply(ctx, taskstate.Batch{IDs: []string{"a"}, Scope: taskstate.System(), Decide: taskstate.Each(claim)})
+			_, err = s.Apply(ctx, taskstate.Batch{IDs: []string{idA}, Scope: taskstate.System(), Decide: taskstate.Each(claim)})
 			require.ErrorIs(t, err, taskstate.ErrUnavailable)
-			_, err = s.Heartbeat(ctx, time.Minute, []taskstate.Beat{{TaskID: "a", Status: taskstate.StatusRunning}})
+			_, err = s.Heartbeat(ctx, time.Minute, []taskstate.Beat{{TaskID: idA, Status: taskstate.StatusRunning}})
 			require.ErrorIs(t, err, taskstate.ErrUnavailable)
 			require.ErrorIs(t, s.Ping(ctx), taskstate.ErrUnavailable)
 			require.ErrorIs(t, s.CheckSchema(ctx), taskstate.ErrUnavailable)
 			require.NoError(t, server.Restart(ctx))
-			require.NoError(t, submit("b"), "dead connections of the pool are replaced")
-			got, err := s.Get(ctx, taskstate.System(), "a")
+			require.NoError(t, submit(idB), "dead connections of the pool are replaced")
+			got, err := s.Get(ctx, taskstate.System(), idA)
 			require.NoError(t, err)
 			require.Equal(t, taskstate.StatusQueued, got.Status)
 		})

@@ -76,7 +76,7 @@ func (q *sequenceRun) ids(rt *rapid.T, most int) []string {
 	}
 	out := rapid.SliceOfNDistinct(rapid.SampledFrom(known), 1, min(most, len(known)), rapid.ID).Draw(rt, "ids")
 	if rapid.IntRange(0, 7).Draw(rt, "unknown") == 0 {
-		out = append(out, "nobody-knows-this-id")
+		out = append(out, "01900000-0000-7000-8000-00000000ffff")
 	}
 	return out
 }

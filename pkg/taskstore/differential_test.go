@@ -1,6 +1,7 @@
 package taskstore_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -173,7 +174,7 @@ type heldClaim struct {
 func (d *differential) start(rt *rapid.T) *sequenceRun {
 	q := &sequenceRun{differential: d, ctx: d.t.Context()}
 	require.NoError(rt, d.s.InTx(q.ctx, func(ctx context.Context, tx taskstate.Tx, _ taskstate.DBClock) error {
-		_, err := tx.ExecContext(ctx, "DELETE FROM ingest_task_transition")
+		_, err := tx.ExecContext(ctx, "DELETE FROM ingest_task_log")
 		if err != nil {
 			return err
 		}
@@ -220,10 +221,10 @@ func (q *sequenceRun) compare(rt *rapid.T) {
 		log, err = q.s.TransitionsOf(q.ctx, after, 100_000)
 		require.NoError(rt, err)
 	}
-	byTask, last := map[string][]taskstate.Transition{}, int64(0)
+	byTask, last := map[string][]taskstate.Transition{}, taskstate.Transition{}
 	for _, tr := range log {
-		require.Greater(rt, tr.ID, last, "order of the log")
-		last, tr.ID = tr.ID, 0
+		require.Positive(rt, cmp.Or(cmp.Compare(tr.ID, last.ID), cmp.Compare(tr.TaskID, last.TaskID)), "order of the log")
+		last, tr.ID = tr, 0
 		byTask[tr.TaskID] = append(byTask[tr.TaskID], tr)
 	}
 	for _, id := range ids {

@@ -99,7 +99,7 @@ func requireRefused(t *testing.T, s *taskstore.Store, weak string) {
 func submitOne(t *testing.T, s *taskstore.Store) error {
 	t.Helper()
 	_, err := s.Submit(t.Context(), func(context.Context, taskstate.Tx, taskstate.DBClock) ([]taskstate.NewTask, error) {
-		return []taskstate.NewTask{newTask("a")}, nil
+		return []taskstate.NewTask{newTask(idA)}, nil
 	})
 	return err
 }

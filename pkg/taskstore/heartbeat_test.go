@@ -45,8 +45,8 @@ func TestALockedRowHoldsUpNoOtherHeartbeat(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := migrated(t, config(t))
-			beats := claimed(t, s, "a", "b", "c")
-			err := taskstate.WithClaim(t.Context(), s, "b", beats[1].Token, func(context.Context, taskstate.Tx, taskstate.DBClock) error {
+			beats := claimed(t, s, idA, idB, idC)
+			err := taskstate.WithClaim(t.Context(), s, idB, beats[1].Token, func(context.Context, taskstate.Tx, taskstate.DBClock) error {
 				ctx, cancel := context.WithCancel(t.Context())
 				defer cancel()
 				ended := make(chan error, 1)
@@ -59,8 +59,8 @@ func TestALockedRowHoldsUpNoOtherHeartbeat(t *testing.T) {
 					require.NoError(t, err)
 					return task.LeaseExpiresAt.Sub(task.CreatedAt) > 30*time.Minute
 				}
-				require.Eventually(t, func() bool { return renewed("a") && renewed("c") }, time.Minute, 20*time.Millisecond, "the others are renewed")
-				require.False(t, renewed("b"))
+				require.Eventually(t, func() bool { return renewed(idA) && renewed(idC) }, time.Minute, 20*time.Millisecond, "the others are renewed")
+				require.False(t, renewed(idB))
 				cancel()
 				require.Error(t, <-ended, "one could not be renewed")
 				return nil
@@ -83,7 +83,7 @@ func TestHeartbeatsHaveConnectionsOfTheirOwn(t *testing.T) {
 			migrated(t, cfg)
 			cfg.MaxOpen = 1
 			s := open(t, cfg)
-			beats := claimed(t, s, "a")
+			beats := claimed(t, s, idA)
 			require.NoError(t, s.InTx(t.Context(), func(context.Context, taskstate.Tx, taskstate.DBClock) error {
 				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 				defer cancel()

@@ -43,17 +43,17 @@ func TestAHolderEndsTasksByItsCopies(t *testing.T) {
 				status taskstate.Status // of a in the end
 			}{
 				{"none", "", 1, taskstate.StatusSucceeded},
-				{"progress", "UPDATE ingest_task SET progress = 7 WHERE id = 'a'", 1, taskstate.StatusSucceeded},
-				{"cancelled", "UPDATE ingest_task SET status = 'CANCELLED' WHERE id = 'a'", 2, taskstate.StatusCancelled},
-				{"taken over", "UPDATE ingest_task SET fence = fence + 1 WHERE id = 'a'", 2, taskstate.StatusRunning},
-				{"owner", "UPDATE ingest_task SET lease_owner = 'q/1' WHERE id = 'a'", 2, taskstate.StatusSucceeded},
-				{"a later time", "UPDATE ingest_task SET updated_at = '2100-01-01 00:00:00.000000' WHERE id = 'a'", 2, taskstate.StatusSucceeded},
-				{"gone", "DELETE FROM ingest_task WHERE id = 'a'", 2, ""},
+				{"progress", "UPDATE ingest_task SET progress = 7 WHERE id = '" + idA + "'", 1, taskstate.StatusSucceeded},
+				{"cancelled", "UPDATE ingest_task SET status = 'CANCELLED' WHERE id = '" + idA + "'", 2, taskstate.StatusCancelled},
+				{"taken over", "UPDATE ingest_task SET fence = fence + 1 WHERE id = '" + idA + "'", 2, taskstate.StatusRunning},
+				{"owner", "UPDATE ingest_task SET lease_owner = 'q/1' WHERE id = '" + idA + "'", 2, taskstate.StatusSucceeded},
+				{"a later time", "UPDATE ingest_task SET updated_at = '2100-01-01 00:00:00.000000' WHERE id = '" + idA + "'", 2, taskstate.StatusSucceeded},
+				{"gone", "DELETE FROM ingest_task WHERE id = '" + idA + "'", 2, ""},
 			} {
 				t.Run(c.name, func(t *testing.T) {
 					s := migrated(t, config(t))
-					beats := claimed(t, s, "a", "b")
-					held, err := s.GetMany(t.Context(), taskstate.System(), []string{"a", "b"})
+					beats := claimed(t, s, idA, idB)
+					held, err := s.GetMany(t.Context(), taskstate.System(), []string{idA, idB})
 					require.NoError(t, err)
 					if c.change != "" {
 						_, err := s.DB().ExecContext(t.Context(), c.change)
@@ -70,10 +70,10 @@ func TestAHolderEndsTasksByItsCopies(t *testing.T) {
 						return
 					}
 					require.Equal(t, c.status == taskstate.StatusSucceeded, outs[0].Answer == taskstate.AnswerApplied)
-					row, err := s.Get(t.Context(), taskstate.System(), "a")
+					row, err := s.Get(t.Context(), taskstate.System(), idA)
 					require.NoError(t, err)
 					require.Equal(t, c.status, row.Status)
-					log, err := s.Transitions(t.Context(), taskstate.System(), "b", 0, 10)
+					log, err := s.Transitions(t.Context(), taskstate.System(), idB, 0, 10)
 					require.NoError(t, err)
 					require.Len(t, log, 3)
 					require.Equal(t, outs[1].After.UpdatedAt, log[2].CreatedAt)
@@ -90,8 +90,8 @@ func TestACopyOfAnOlderTimelineIsLost(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := migrated(t, config(t))
-			beats := claimed(t, s, "a")
-			held, err := s.GetMany(t.Context(), taskstate.System(), []string{"a"})
+			beats := claimed(t, s, idA)
+			held, err := s.GetMany(t.Context(), taskstate.System(), []string{idA})
 			require.NoError(t, err)
 			_, _, err = s.RenewEpoch(t.Context())
 			require.NoError(t, err)
@@ -99,7 +99,7 @@ func TestACopyOfAnOlderTimelineIsLost(t *testing.T) {
 			outs, err := s.Apply(t.Context(), heldBatch(beats, held, &asked))
 			require.NoError(t, err)
 			require.Equal(t, taskstate.AnswerLost, outs[0].Answer)
-			row, err := s.Get(t.Context(), taskstate.System(), "a")
+			row, err := s.Get(t.Context(), taskstate.System(), idA)
 			require.NoError(t, err)
 			require.Equal(t, taskstate.StatusRunning, row.Status)
 		})
@@ -117,8 +117,8 @@ func TestAHolderThatWaitedForALockLooksAgain(t *testing.T) {
 			t.Parallel()
 			cfg := config(t)
 			s := migrated(t, cfg)
-			beats := claimed(t, s, "a")
-			held, err := s.GetMany(t.Context(), taskstate.System(), []string{"a"})
+			beats := claimed(t, s, idA)
+			held, err := s.GetMany(t.Context(), taskstate.System(), []string{idA})
 			require.NoError(t, err)
 			var asked [][]taskstate.Task
 			b := heldBatch(beats, held, &asked)
@@ -131,19 +131,19 @@ func TestAHolderThatWaitedForALockLooksAgain(t *testing.T) {
 					return decide(ctx, tx, m, tasks)
 				}
 			}(b.Decide)
-			err = taskstate.WithClaim(t.Context(), s, "a", beats[0].Token, func(ctx context.Context, tx taskstate.Tx, _ taskstate.DBClock) error {
+			err = taskstate.WithClaim(t.Context(), s, idA, beats[0].Token, func(ctx context.Context, tx taskstate.Tx, _ taskstate.DBClock) error {
 				go func() {
 					_, err := s.Apply(t.Context(), b)
 					ended <- err
 				}()
 				<-began
-				_, err := tx.ExecContext(ctx, "UPDATE ingest_task SET updated_at = ? WHERE id = 'a'", time.Now().UTC().Add(time.Hour))
+				_, err := tx.ExecContext(ctx, "UPDATE ingest_task SET updated_at = ? WHERE id = '"+idA+"'", time.Now().UTC().Add(time.Hour))
 				return err
 			})
 			require.NoError(t, err)
 			require.NoError(t, <-ended)
 			require.Len(t, asked, 2)
-			requireEnded(t, s, "a")
+			requireEnded(t, s, idA)
 		})
 	}
 }

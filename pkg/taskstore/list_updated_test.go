@@ -40,7 +40,7 @@ func TestListsByUpdateHaveEveryRowOnce(t *testing.T) {
 						}
 						require.NoError(t, s.InTx(ctx, func(ctx context.Context, tx taskstate.Tx, _ taskstate.DBClock) error {
 							_, err := tx.ExecContext(ctx, `INSERT INTO ingest_task (id, user_id, type, channel, status, max_attempts, next_retry_at, wake_at, created_at, updated_at)
-							VALUES (?, ?, 'document', 'http', ?, 3, ?, ?, ?, ?)`, fmt.Sprintf("t%03d", n), fmt.Sprint("u", n%3), string(status), retry, wakes, m.Now.Add(time.Duration(n)*time.Second), updated)
+							VALUES (?, ?, 'document', 'http', ?, 3, ?, ?, ?, ?)`, fmt.Sprintf("01900000-0000-7000-8000-%012d", n), fmt.Sprint("u", n%3), string(status), retry, wakes, m.Now.Add(time.Duration(n)*time.Second), updated)
 							return err
 						}))
 					}
@@ -115,7 +115,7 @@ func TestListsByUpdateReadFewRows(t *testing.T) {
 	s, ctx := migrated(t, databases["mysql"](t)), t.Context()
 	const running = 20
 	_, err := s.DB().ExecContext(ctx, `INSERT INTO ingest_task (id, user_id, type, channel, status, max_attempts, next_retry_at, wake_at, created_at, updated_at)
-		SELECT CONCAT('t', a.n, '-', b.n, '-', c.n, '-', d.n, '-', e.n), CONCAT('u', e.n), 'document', 'http', k.status, 3,
+		SELECT CONCAT('0190000', a.n, '-', b.n, '000-700', c.n, '-800', d.n, '-00000000000', e.n), CONCAT('u', e.n), 'document', 'http', k.status, 3,
 			IF(k.status = 'RETRYING', NOW(6), NULL), IF(k.status = 'SUCCEEDED', '9999-12-31', NOW(6) - INTERVAL c.n MINUTE), NOW(6), NOW(6) - INTERVAL c.n MINUTE
 		FROM (SELECT 0 AS n UNION ALL SELECT 1) a, (`+digits+`) b, (`+digits+`) c, (`+digits+`) d, (`+digits+`) e,
 			(SELECT 'QUEUED' AS status UNION ALL SELECT 'SUCCEEDED' UNION ALL SELECT 'RETRYING') k
@@ -126,7 +126,7 @@ func TestListsByUpdateReadFewRows(t *testing.T) {
 	_, err = s.DB().ExecContext(ctx, "ANALYZE TABLE ingest_task")
 	require.NoError(t, err)
 	const limit = 20
-	after := &taskstate.Cursor{At: time.Now().UTC().Add(-3*time.Minute - 30*time.Second), ID: "t0-5"}
+	after := &taskstate.Cursor{At: time.Now().UTC().Add(-3*time.Minute - 30*time.Second), ID: "01900000-5000-7000-8000-000000000000"}
 	for _, q := range []taskstate.Query{
 		{Sort: taskstate.SortUpdatedDesc},
 		{Sort: taskstate.SortUpdated},

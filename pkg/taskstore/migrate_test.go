@@ -20,7 +20,7 @@ func catalogue(t *testing.T, s *taskstore.Store) []string {
 	t.Helper()
 	query := map[string]string{
 		"sqlite": `SELECT m.name || '.' || c.name FROM sqlite_master m JOIN pragma_table_xinfo(m.name) c
-			WHERE m.type = 'table' AND m.name NOT LIKE 'sqlite!_%' ESCAPE '!' ORDER BY 1`,
+			WHERE m.type IN ('table', 'view') AND m.name NOT LIKE 'sqlite!_%' ESCAPE '!' ORDER BY 1`,
 		"mysql":    `SELECT CONCAT(table_name, '.', column_name) FROM information_schema.columns WHERE table_schema = DATABASE() ORDER BY 1`,
 		"postgres": `SELECT table_name || '.' || column_name FROM information_schema.columns WHERE table_schema = 'public' ORDER BY 1`,
 	}[s.Dialect()]
@@ -170,7 +170,7 @@ func TestSweepsUseTheIndex(t *testing.T) {
 	t.Parallel()
 	s, ctx := migrated(t, databases["mysql"](t)), t.Context()
 	_, err := s.DB().ExecContext(ctx, `INSERT INTO ingest_task (id, user_id, type, channel, status, max_attempts, wake_at, created_at, updated_at)
-		SELECT CONCAT('t', a.n, '-', b.n, '-', c.n, '-', d.n, '-', e.n), CONCAT('u', a.n), 'document', 'http',
+		SELECT CONCAT('0190000', a.n, '-', b.n, '000-700', c.n, '-800', d.n, '-00000000000', e.n), CONCAT('u', a.n), 'document', 'http',
 			ELT(1 + b.n % 3, 'QUEUED', 'RUNNING', 'SUCCEEDED'), 3, NOW(6) - INTERVAL c.n MINUTE, NOW(6), NOW(6)
 		FROM (SELECT 0 AS n UNION ALL SELECT 1) a, (`+digits+`) b, (`+digits+`) c, (`+digits+`) d, (`+digits+`) e`)
 	require.NoError(t, err)
@@ -201,16 +201,16 @@ func TestSweepsUseTheIndex(t *testing.T) {
 		require.NotContains(t, extra, "filesort", what)
 		statements = nil
 	}
-	out, err := s.Sweep(ctx, taskstate.Sweep{Status: taskstate.StatusQueued, Limit: 20, Decide: keep, Exclude: []string{"t0-0-0-0-1"}})
+	out, err := s.Sweep(ctx, taskstate.Sweep{Status: taskstate.StatusQueued, Limit: 20, Decide: keep, Exclude: []string{"01900000-0000-7000-8000-000000000001"}})
 	require.NoError(t, err)
 	require.Len(t, out, 20)
-	plan("sweep", "ingest_task_sweep", 40, "QUEUED", 0, "t0-0-0-0-1", 20)
+	plan("sweep", "ingest_task_sweep", 40, "QUEUED", 0, "01900000-0000-7000-8000-000000000001", 20)
 	_, err = s.NextWake(ctx, taskstate.StatusRunning, 1)
 	require.NoError(t, err)
 	plan("next wake", "ingest_task_sweep", 2, "RUNNING")
-	_, err = s.Apply(ctx, taskstate.Batch{IDs: []string{"t0-0-0-0-0"}, Scope: taskstate.System(), Decide: keep})
+	_, err = s.Apply(ctx, taskstate.Batch{IDs: []string{"01900000-0000-7000-8000-000000000000"}, Scope: taskstate.System(), Decide: keep})
 	require.NoError(t, err)
-	plan("lock", "PRIMARY", 2, "t0-0-0-0-0")
+	plan("lock", "PRIMARY", 2, "01900000-0000-7000-8000-000000000000")
 	_, err = s.List(ctx, taskstate.Scope{UserID: "u1", Role: taskstate.RoleUser}, taskstate.Query{Limit: 20})
 	require.NoError(t, err)
 	plan("list", "ingest_task_user_created", 40, "u1", 20)
@@ -293,13 +293,13 @@ func TestAnOlderLogHasNoErrorCodes(t *testing.T) {
 			s, ctx := migrated(t, config(t)), t.Context()
 			apply := func(decide func(taskstate.DBClock, taskstate.Task) taskstate.Decision) {
 				t.Helper()
-				out, err := s.Apply(ctx, taskstate.Batch{IDs: []string{"a"}, Scope: taskstate.System(), Decide: taskstate.Each(decide)})
+				out, err := s.Apply(ctx, taskstate.Batch{IDs: []string{idA}, Scope: taskstate.System(), Decide: taskstate.Each(decide)})
 				require.NoError(t, err)
 				require.NotNil(t, out[0].Change)
 			}
 			codes := func() (codes []string) {
 				t.Helper()
-				log, err := s.Transitions(ctx, taskstate.System(), "a", 0, 10)
+				log, err := s.Transitions(ctx, taskstate.System(), idA, 0, 10)
 				require.NoError(t, err)
 				for _, tr := range log {
 					codes = append(codes, tr.ErrorCode)
@@ -307,7 +307,7 @@ func TestAnOlderLogHasNoErrorCodes(t *testing.T) {
 				return codes
 			}
 			_, err := s.Submit(ctx, func(context.Context, taskstate.Tx, taskstate.DBClock) ([]taskstate.NewTask, error) {
-				return []taskstate.NewTask{newTask("a")}, nil
+				return []taskstate.NewTask{newTask(idA)}, nil
 			})
 			require.NoError(t, err)
 			apply(claim)

@@ -66,8 +66,8 @@ func TestUnknownCommitWritesEventsOnce(t *testing.T) {
 				})
 				faults(t, s, when, func(c cut) { armed = c })
 				events := eventTimes(t, s)
-				require.Len(t, events["a"], 3, "accepted, handed back, promised again")
-				require.Len(t, events["b"], 1)
+				require.Len(t, events[idA], 3, "accepted, handed back, promised again")
+				require.Len(t, events[idB], 1)
 				require.Equal(t, 3, rings, "commits that wrote events")
 			})
 		}

@@ -73,11 +73,11 @@ func (s *Store) readTasks(ctx context.Context, tx taskstate.Tx, n int, query sql
 
 // scanTransition reads a row of TransitionColumns.
 func scanTransition(rows *sql.Rows) (t taskstate.Transition, err error) {
-	var from, code sql.NullString
+	var from, message, delivery, code sql.NullString
 	var lease, retry, created taskstate.DBTime
 	err = rows.Scan(&t.ID, &t.TaskID, &from, &t.To, &t.Reason, &t.AttemptCount, &t.CrashCount, &t.Fence, &t.Epoch,
-		&t.Actor, &t.Message, &lease, &retry, &t.Delivery, &code, &created)
-	t.From, t.ErrorCode = taskstate.Status(from.String), code.String
+		&t.Actor, &message, &lease, &retry, &delivery, &code, &created)
+	t.From, t.Message, t.Delivery, t.ErrorCode = taskstate.Status(from.String), message.String, delivery.String, code.String
 	t.LeaseExpiresAt, t.NextRetryAt, t.CreatedAt = lease.Time, retry.Time, created.Time
 	return t, err
 }
@@ -117,7 +117,9 @@ func (s *Store) TransitionsOf(ctx context.Context, after map[string]int64, limit
 		}
 		out = append(out, log...)
 	}
-	slices.SortFunc(out, func(x, y taskstate.Transition) int { return cmp.Compare(x.ID, y.ID) })
+	slices.SortFunc(out, func(x, y taskstate.Transition) int {
+		return cmp.Or(cmp.Compare(x.ID, y.ID), cmp.Compare(x.TaskID, y.TaskID))
+	})
 	return out[:min(len(out), bounded(limit))], nil
 }
 

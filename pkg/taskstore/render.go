@@ -197,47 +197,6 @@ func (s *Store) updateByID(part []changed, at time.Time, epoch int64, unlocked b
 	return s.queries.Bind("Update", sqldb.Parts{"assignments": set.part(), "guards": guards.part(), "list": sqldb.List(ids)}, epoch)
 }
 
-// logRow is one change as the statement Log reads it.
-type logRow struct{ id, from, reason, actor, message string }
-
-// logFields are what Log takes from the row, all but the id.
-var logFields = []struct {
-	column
-	of func(r *logRow) *string
-}{
-	{column{name: "from_status", kind: nullable}, func(r *logRow) *string { return &r.from }},
-	{column{name: "reason"}, func(r *logRow) *string { return &r.reason }},
-	{column{name: "actor"}, func(r *logRow) *string { return &r.actor }},
-	{column{name: "message"}, func(r *logRow) *string { return &r.message }},
-}
-
-// logStatement is the INSERT of transitions. It sorts them by id.
-func (s *Store) logStatement(log []logRow, epoch int64, callID []byte) sqldb.Part {
-	slices.SortFunc(log, func(a, b logRow) int { return cmp.Compare(a.id, b.id) })
-	if !s.mysql() {
-		rows := newJSONRows()
-		for i := range log {
-			rows.begin()
-			rows.field("id", &log[i].id)
-			for _, f := range logFields {
-				rows.field(f.name, f.of(&log[i]))
-			}
-		}
-		return s.queries.Part("Log", epoch, callID, rows.String())
-	}
-	ids := make([]string, len(log))
-	for i, r := range log {
-		ids[i] = r.id
-	}
-	parts := sqldb.Parts{"list": sqldb.List(ids)}
-	for _, f := range logFields {
-		b := &byID{ids: ids}
-		b.value(func(i int) any { return f.of(&log[i]) }, func(p any) { b.sql("?", f.argument(p)) })
-		parts[f.name] = b.part()
-	}
-	return s.queries.Bind("Log", parts, epoch, callID)
-}
-
 // insertStatement is the INSERT of new tasks at an instant, in their order.
 func (s *Store) insertStatement(batch []*task, now time.Time) sqldb.Part {
 	if !s.mysql() {

@@ -25,13 +25,13 @@ func TestLocksOfASilentSessionAreFreed(t *testing.T) {
 			cfg.Silence = 4 * time.Second // it has that long between two words, also on a machine that stalls
 			silent := open(t, cfg)
 			_, err := other.Submit(t.Context(), func(context.Context, taskstate.Tx, taskstate.DBClock) ([]taskstate.NewTask, error) {
-				return []taskstate.NewTask{newTask("a")}, nil
+				return []taskstate.NewTask{newTask(idA)}, nil
 			})
 			require.NoError(t, err)
 			locked, goOn, ended := make(chan struct{}, 1), make(chan struct{}), make(chan error, 1)
 			go func() {
 				ended <- silent.InTx(t.Context(), func(ctx context.Context, tx taskstate.Tx, _ taskstate.DBClock) error {
-					if _, err := tx.ExecContext(ctx, "UPDATE ingest_task SET chat_id = ? WHERE id = ?", "silent", "a"); err != nil {
+					if _, err := tx.ExecContext(ctx, "UPDATE ingest_task SET chat_id = ? WHERE id = ?", "silent", idA); err != nil {
 						return err
 					}
 					select {
@@ -39,7 +39,7 @@ func TestLocksOfASilentSessionAreFreed(t *testing.T) {
 					default:
 					}
 					<-goOn // as a stopped process would
-					_, err := tx.ExecContext(ctx, "UPDATE ingest_task SET channel = ? WHERE id = ?", "late", "b")
+					_, err := tx.ExecContext(ctx, "UPDATE ingest_task SET channel = ? WHERE id = ?", "late", idB)
 					return err
 				})
 			}()
@@ -50,7 +50,7 @@ func TestLocksOfASilentSessionAreFreed(t *testing.T) {
 			}
 			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 			defer cancel()
-			out, err := other.Apply(ctx, taskstate.Batch{IDs: []string{"a"}, Scope: taskstate.System(), Decide: taskstate.Each(claim)})
+			out, err := other.Apply(ctx, taskstate.Batch{IDs: []string{idA}, Scope: taskstate.System(), Decide: taskstate.Each(claim)})
 			require.NoError(t, err)
 			require.Equal(t, taskstate.AnswerClaimed, out[0].Answer)
 			require.Empty(t, out[0].Before.ChatID, "what the silent session wrote was never seen")

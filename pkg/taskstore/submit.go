@@ -101,7 +101,7 @@ func (b *submission) insert(ctx context.Context, tx taskstate.Tx) error {
 			return err
 		}
 		batch[i] = &sorted[i].Task
-		log[i] = logRow{id: t.ID, reason: string(taskstate.ReasonAccepted), actor: clean(t.Actor.String())}
+		log[i] = logRow{id: t.ID, to: taskstate.StatusQueued, reason: taskstate.ReasonAccepted, actor: clean(t.Actor.String())}
 	}
 	for chunk := range slices.Chunk(batch, maxBatch) {
 		for _, part := range bySize(chunk, func(t *task) int { return len(t.Payload) + len(t.FilePath) }) {
@@ -111,7 +111,7 @@ func (b *submission) insert(ctx context.Context, tx taskstate.Tx) error {
 		}
 	}
 	for part := range slices.Chunk(log, maxBatch) {
-		if err := b.store.insertLog(ctx, tx, part, b.moment.Epoch, b.callID); err != nil {
+		if err := b.store.insertLog(ctx, tx, part, logCall{id: b.callID, epoch: b.moment.Epoch, at: b.moment.Now}); err != nil {
 			return err
 		}
 	}
@@ -171,12 +171,11 @@ func validate(t taskstate.NewTask) error {
 	for _, f := range []struct {
 		name, value string
 		limit       int
-		needed      bool
 	}{
-		{"id", t.ID, maxID, true}, {"document id", t.DocumentID, maxID, false}, {"knowledge base", t.KnowledgeBase, maxID, false},
-		{"trace parent", t.TraceParent, maxTrace, false}, {"request id", t.RequestID, maxRequest, false}, {"request hash", t.RequestHash, maxTrace, false},
+		{"document id", t.DocumentID, maxID}, {"knowledge base", t.KnowledgeBase, maxID},
+		{"trace parent", t.TraceParent, maxTrace}, {"request id", t.RequestID, maxRequest}, {"request hash", t.RequestHash, maxTrace},
 	} {
-		if (f.needed && f.value == "") || (f.value != "" && !ascii(f.value, f.limit)) {
+		if f.value != "" && !ascii(f.value, f.limit) {
 			return bad(f.name, fmt.Sprintf("must be printable ASCII, at most %d characters", f.limit))
 		}
 	}
@@ -197,6 +196,8 @@ func validate(t taskstate.NewTask) error {
 		}
 	}
 	switch {
+	case !isUUID(t.ID):
+		return bad("id", "must be a UUID in lower case")
 	case t.UserID == "":
 		return bad("user", "is empty")
 	case t.Type == "":

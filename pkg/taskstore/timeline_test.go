@@ -17,10 +17,10 @@ func TestRenewedEpochEndsEveryClaim(t *testing.T) {
 			t.Parallel()
 			s := migrated(t, config(t))
 			_, err := s.Submit(t.Context(), func(context.Context, taskstate.Tx, taskstate.DBClock) ([]taskstate.NewTask, error) {
-				return []taskstate.NewTask{newTask("a"), newTask("b")}, nil
+				return []taskstate.NewTask{newTask(idA), newTask(idB)}, nil
 			})
 			require.NoError(t, err)
-			out, err := s.Apply(t.Context(), taskstate.Batch{IDs: []string{"a"}, Scope: taskstate.System(), Decide: taskstate.Each(claim)})
+			out, err := s.Apply(t.Context(), taskstate.Batch{IDs: []string{idA}, Scope: taskstate.System(), Decide: taskstate.Each(claim)})
 			require.NoError(t, err)
 			before, err := s.Moment(t.Context())
 			require.NoError(t, err)
@@ -32,15 +32,15 @@ func TestRenewedEpochEndsEveryClaim(t *testing.T) {
 			require.NotEqual(t, before.Epoch, epoch)
 
 			lost, err := s.Heartbeat(t.Context(), policy.Lease, []taskstate.Beat{{
-				TaskID: "a", Status: taskstate.StatusRunning, Token: old, Owner: out[0].After.LeaseOwner, Renew: true,
+				TaskID: idA, Status: taskstate.StatusRunning, Token: old, Owner: out[0].After.LeaseOwner, Renew: true,
 			}})
 			require.NoError(t, err)
-			require.Equal(t, []string{"a"}, lost)
-			require.ErrorIs(t, taskstate.WithClaim(t.Context(), s, "a", old, func(context.Context, taskstate.Tx, taskstate.DBClock) error { return nil }), taskstate.ErrLost)
+			require.Equal(t, []string{idA}, lost)
+			require.ErrorIs(t, taskstate.WithClaim(t.Context(), s, idA, old, func(context.Context, taskstate.Tx, taskstate.DBClock) error { return nil }), taskstate.ErrLost)
 			finish := taskstate.Each(func(m taskstate.DBClock, task taskstate.Task) taskstate.Decision {
 				return taskstate.Succeed(m, task, taskstate.Holder{Token: old}, nil, "")
 			})
-			out, err = s.Apply(t.Context(), taskstate.Batch{IDs: []string{"a"}, Scope: taskstate.System(), Decide: finish})
+			out, err = s.Apply(t.Context(), taskstate.Batch{IDs: []string{idA}, Scope: taskstate.System(), Decide: finish})
 			require.NoError(t, err)
 			require.Equal(t, taskstate.AnswerLost, out[0].Answer)
 

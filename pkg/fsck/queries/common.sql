@@ -16,31 +16,35 @@ SELECT id, user_id, COALESCE(document_id, ''), type, channel, status, attempt_co
 FROM ingest_task
 WHERE id IN (@list)
 
+-- The log itself and not its view, which shows no log of a task that has no row.
+-- name: LogOf
+SELECT l.call_no, @textid(l.task_id), COALESCE(c.from_status, ''), c.to_status, c.reason, l.attempt_count, l.crash_count, l.fence, c.timeline,
+       COALESCE(l.actor, c.actor), COALESCE(l.message, ''),
+       CASE c.to_status WHEN 'RUNNING' THEN COALESCE(l.lease_expires_at, c.lease_expires_at) END, l.next_retry_at, COALESCE(l.delivery, ''), c.created_at
+FROM ingest_task_log l
+JOIN ingest_task_call c ON c.no = l.call_no
+
 -- name: Logs
-SELECT id, task_id, COALESCE(from_status, ''), to_status, reason, attempt_count, crash_count, fence, timeline, actor, message,
-       lease_expires_at, next_retry_at, delivery, created_at
-FROM ingest_task_transition
-WHERE task_id >= ? AND task_id <= ?
-ORDER BY task_id, id
+@include(LogOf)
+WHERE l.task_id >= @rawid(?) AND l.task_id <= @rawid(?)
+ORDER BY l.task_id, l.call_no
 
 -- name: LogAfter
-SELECT id, task_id, COALESCE(from_status, ''), to_status, reason, attempt_count, crash_count, fence, timeline, actor, message,
-       lease_expires_at, next_retry_at, delivery, created_at
-FROM ingest_task_transition
-WHERE task_id = ? AND id > ?
-ORDER BY id
+@include(LogOf)
+WHERE l.task_id = @rawid(?) AND l.call_no > ?
+ORDER BY l.call_no
 
--- The tasks that moved since a look, for the check of a sample.
+-- The calls since a look with the tasks that they moved, for the check of a sample.
 -- name: Moved
-SELECT id, task_id
-FROM ingest_task_transition
-WHERE id > ?
-ORDER BY id
+SELECT no, ids
+FROM ingest_task_call
+WHERE no > ?
+ORDER BY no
 LIMIT ?
 
--- name: LastTransition
-SELECT COALESCE(MAX(id), 0)
-FROM ingest_task_transition
+-- name: LastCall
+SELECT COALESCE(MAX(no), 0)
+FROM ingest_task_call
 
 -- A death of one fence: the log is append-only, so whoever asks again sees what came after the first look.
 -- name: LettersDropped
@@ -51,14 +55,15 @@ WHERE action = 'letter_drop' AND target = ?
 
 -- name: Deaths
 SELECT COUNT(*)
-FROM ingest_task_transition
-WHERE task_id = ? AND fence = ? AND to_status = 'DEAD';
+FROM ingest_task_log l
+JOIN ingest_task_call c ON c.no = l.call_no
+WHERE l.task_id = @rawid(?) AND l.fence = ? AND c.to_status = 'DEAD';
 
 -- The first claim of each task with what brought it, for the order in a partition.
 -- name: Beginnings
 SELECT t.document_id, t.id, l.delivery, l.created_at
-FROM ingest_task_transition l
-  JOIN ingest_task t ON t.id = l.task_id
+FROM ingest_task t
+  JOIN ingest_task_transition l ON l.task_id = t.id
 WHERE l.to_status = 'RUNNING' AND l.fence = 1 AND t.document_id IS NOT NULL AND l.delivery LIKE '%:%'
 ORDER BY t.document_id, l.id
 

@@ -211,7 +211,7 @@ func testLogs(t *testing.T, b *bench) {
 	b.fatalIf(err)
 	equal(t, "rows", len(got), 3)
 	for i := 1; i < len(got); i++ {
-		if got[i].ID <= got[i-1].ID {
+		if got[i].ID < got[i-1].ID || got[i].ID == got[i-1].ID && got[i].TaskID <= got[i-1].TaskID {
 			t.Fatal("not oldest first")
 		}
 	}

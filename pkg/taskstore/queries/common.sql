@@ -47,10 +47,15 @@ ORDER BY t.id
 @forupdate
 
 -- name: CallOf
-SELECT created_at
-FROM ingest_task_transition
-WHERE task_id IN (@list) AND call_id = ?
+SELECT c.created_at
+FROM ingest_task_log l
+JOIN ingest_task_call c ON c.no = l.call_no
+WHERE l.task_id IN (@list) AND c.call_id = ?
 LIMIT 1
+
+-- name: Call
+INSERT INTO ingest_task_call (call_id, from_status, to_status, reason, timeline, actor, lease_expires_at, tasks, ids, created_at)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 
 -- name: Get
 SELECT @include(Columns)
@@ -155,14 +160,16 @@ ORDER BY t.updated_at DESC, t.id DESC
 LIMIT ?
 
 -- name: TransitionColumns
-l.id, l.task_id, l.from_status, l.to_status, l.reason, l.attempt_count, l.crash_count, l.fence, l.timeline,
-l.actor, l.message, l.lease_expires_at, l.next_retry_at, l.delivery, l.error_code, l.created_at
+l.call_no, @textid(l.task_id), c.from_status, c.to_status, c.reason, l.attempt_count, l.crash_count, l.fence, c.timeline,
+COALESCE(l.actor, c.actor), l.message, CASE c.to_status WHEN 'RUNNING' THEN COALESCE(l.lease_expires_at, c.lease_expires_at) END,
+l.next_retry_at, l.delivery, l.error_code, c.created_at
 
 -- name: Transitions
 SELECT @include(TransitionColumns)
-FROM ingest_task_transition l
-WHERE l.task_id = ? AND l.id > ?
-ORDER BY l.id
+FROM ingest_task_log l
+JOIN ingest_task_call c ON c.no = l.call_no
+WHERE l.task_id = @rawid(?) AND l.call_no > ?
+ORDER BY l.call_no
 LIMIT ?
 
 -- name: Exists

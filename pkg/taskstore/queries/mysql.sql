@@ -4,7 +4,7 @@
 -- STRAIGHT_JOIN and FORCE INDEX: the batch leads and each task is found by its primary key. Left to itself, the server
 -- reads all of a small table, and so locks or waits for rows that others hold.
 
--- Update and Log are plain statements over the primary key; render.go says why, and writes the values of their columns.
+-- Update is a plain statement over the primary key; render.go says why, and writes the values of its columns.
 
 -- name: FromNow
 @in(?)
@@ -17,13 +17,8 @@ WHERE t.id IN (@list) @guards
   AND (SELECT value FROM timeline WHERE id = 1) = ?
 
 -- name: Log
-INSERT INTO ingest_task_transition (task_id, from_status, to_status, reason, attempt_count, crash_count, fence, timeline,
-  actor, message, lease_expires_at, next_retry_at, delivery, error_code, call_id, created_at)
-SELECT t.id, @from_status, t.status, @reason, t.attempt_count, t.crash_count, t.fence, ?,
-  @actor, @message, NULLIF(t.lease_expires_at, @never), t.next_retry_at, CASE t.status WHEN 'RUNNING' THEN t.delivery ELSE '' END, t.error_code, ?, t.updated_at
-FROM ingest_task AS t @force(PRIMARY)
-WHERE t.id IN (@list)
-ORDER BY t.id
+INSERT INTO ingest_task_log (task_id, call_no, attempt_count, crash_count, fence, actor, message, lease_expires_at, next_retry_at, delivery, error_code)
+VALUES @rows
 
 -- The instant is the moment that the transaction began with: the caller knows the rows without reading them back.
 -- name: Insert
@@ -65,10 +60,11 @@ WHERE t.status = c.status
 
 -- name: TransitionsOf
 SELECT @include(TransitionColumns)
-FROM (@rows) AS c
-STRAIGHT_JOIN ingest_task_transition AS l @force(ingest_task_transition_task) ON l.task_id = c.id AND l.id > c.after_id
-ORDER BY l.id
+FROM (@rows) AS b
+STRAIGHT_JOIN ingest_task_log AS l @force(PRIMARY) ON l.task_id = @rawid(b.id) AND l.call_no > b.after_no
+STRAIGHT_JOIN ingest_task_call AS c ON c.no = l.call_no
+ORDER BY l.call_no, l.task_id
 LIMIT ?
 
 -- name: TransitionsOfRow
-SELECT CAST(? AS CHAR(36) CHARACTER SET ascii) AS id, ? AS after_id
+SELECT CAST(? AS CHAR(36) CHARACTER SET ascii) AS id, ? AS after_no

@@ -1,13 +1,12 @@
 -- Postgres: rows of a batch come as one JSON array, and the planner finds each task by its primary key.
 
+-- One statement writes the call and its rows.
 -- name: Log
-INSERT INTO ingest_task_transition (task_id, from_status, to_status, reason, attempt_count, crash_count, fence, timeline,
-  actor, message, lease_expires_at, next_retry_at, delivery, error_code, call_id, created_at)
-SELECT t.id, NULLIF(c.from_status, ''), t.status, c.reason, t.attempt_count, t.crash_count, t.fence, ?,
-  c.actor, c.message, NULLIF(t.lease_expires_at, @never), t.next_retry_at, CASE t.status WHEN 'RUNNING' THEN t.delivery ELSE '' END, t.error_code, ?, t.updated_at
-FROM @json(id text, from_status text, reason text, actor text, message text)
-JOIN ingest_task AS t ON t.id = c.id
-ORDER BY c.id
+WITH made AS (@include(Call) RETURNING no)
+INSERT INTO ingest_task_log (task_id, call_no, attempt_count, crash_count, fence, actor, message, lease_expires_at, next_retry_at, delivery, error_code)
+SELECT c.id, made.no, c.attempt_count, c.crash_count, c.fence, c.actor, c.message, c.lease_expires_at, c.next_retry_at, c.delivery, c.error_code
+FROM made, @json(id uuid, attempt_count smallint, crash_count smallint, fence bigint, actor text, message text, lease_expires_at timestamptz,
+  next_retry_at timestamptz, delivery text, error_code text)
 
 -- The instant is the moment that the transaction began with: the caller knows the rows without reading them back.
 -- name: Insert
@@ -26,7 +25,8 @@ WHERE t.status = c.status
 
 -- name: TransitionsOf
 SELECT @include(TransitionColumns)
-FROM @json(id text, after bigint)
-JOIN ingest_task_transition AS l ON l.task_id = c.id AND l.id > c.after
-ORDER BY l.id
+FROM (SELECT c.id, c.after FROM @json(id uuid, after bigint)) AS b
+JOIN ingest_task_log AS l ON l.task_id = b.id AND l.call_no > b.after
+JOIN ingest_task_call AS c ON c.no = l.call_no
+ORDER BY l.call_no, l.task_id
 LIMIT ?

@@ -1,13 +1,10 @@
 -- SQLite: rows of a batch come as one JSON array. CROSS JOIN: the batch leads, and each task is found by its primary key.
 
 -- name: Log
-INSERT INTO ingest_task_transition (task_id, from_status, to_status, reason, attempt_count, crash_count, fence, timeline,
-  actor, message, lease_expires_at, next_retry_at, delivery, error_code, call_id, created_at)
-SELECT t.id, NULLIF(c.value ->> 'from_status', ''), t.status, c.value ->> 'reason', t.attempt_count, t.crash_count, t.fence, ?,
-  c.value ->> 'actor', c.value ->> 'message', NULLIF(t.lease_expires_at, @never), t.next_retry_at, CASE t.status WHEN 'RUNNING' THEN t.delivery ELSE '' END, t.error_code, ?, t.updated_at
-FROM json_each(?) c
-CROSS JOIN ingest_task t ON t.id = c.value ->> 'id'
-ORDER BY c.key
+INSERT INTO ingest_task_log (call_no, task_id, attempt_count, crash_count, fence, actor, message, lease_expires_at, next_retry_at, delivery, error_code)
+SELECT ?, id, attempt_count, crash_count, fence, actor, message, lease_expires_at, next_retry_at, delivery, error_code
+FROM @json(id text, attempt_count bigint, crash_count bigint, fence bigint, actor text, message text, lease_expires_at text,
+  next_retry_at text, delivery text, error_code text)
 
 -- The instant is the moment that the transaction began with: the caller knows the rows without reading them back.
 -- name: Insert
@@ -26,7 +23,8 @@ WHERE t.status = c.value ->> 'status'
 
 -- name: TransitionsOf
 SELECT @include(TransitionColumns)
-FROM json_each(?) c
-CROSS JOIN ingest_task_transition l ON l.task_id = c.value ->> 'id' AND l.id > c.value ->> 'after'
-ORDER BY l.id
+FROM json_each(?) b
+CROSS JOIN ingest_task_log l ON l.task_id = b.value ->> 'id' AND l.call_no > b.value ->> 'after'
+CROSS JOIN ingest_task_call c ON c.no = l.call_no
+ORDER BY l.call_no, l.task_id
 LIMIT ?

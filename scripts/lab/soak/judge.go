@@ -18,7 +18,7 @@ import (
 func (s *soak) count(ctx context.Context) {
 	var last, open int64
 	db := s.world.DB.Reader()
-	if db.QueryRowContext(ctx, `SELECT COALESCE(MAX(id), 0) FROM ingest_task_transition`).Scan(&last) == nil {
+	if db.QueryRowContext(ctx, `SELECT COUNT(*) FROM ingest_task_log`).Scan(&last) == nil {
 		s.last.Store(last)
 	}
 	if db.QueryRowContext(ctx, `SELECT COUNT(*) FROM ingest_task WHERE status IN ('QUEUED', 'RUNNING', 'RETRYING')`).Scan(&open) == nil {
@@ -85,7 +85,7 @@ func (s *soak) judge(ctx context.Context, took time.Duration, moving history.Rep
 		return "", err
 	}
 	var total int64
-	if err := s.world.DB.Reader().QueryRowContext(ctx, `SELECT COUNT(*) FROM ingest_task_transition`).Scan(&total); err != nil {
+	if err := s.world.DB.Reader().QueryRowContext(ctx, `SELECT COUNT(*) FROM ingest_task_log`).Scan(&total); err != nil {
 		return "", err
 	}
 	_, _ = fmt.Fprintf(s.out, "requests: %s\nfaults: %s\n", s.journal.summary(), s.nemesis.done())

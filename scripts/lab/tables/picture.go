@@ -21,7 +21,7 @@ type Pictures map[string]string
 var pictured = []string{
 	`SELECT CONCAT('task ', id), CONCAT(status, ' ', attempt_count, ' ', crash_count, ' ', fence, ' ', progress, ' ', updated_at,
 		' ', COALESCE(last_error, ''), ' ', processed_segments) FROM ingest_task`,
-	`SELECT CONCAT('transition ', id), CONCAT(task_id, ' ', to_status, ' ', fence, ' ', actor) FROM ingest_task_transition`,
+	`SELECT CONCAT('transition ', task_id, ' ', id), CONCAT(to_status, ' ', fence, ' ', actor) FROM ingest_task_transition`,
 	`SELECT CONCAT('document ', id), CONCAT(status, ' ', COALESCE(visible_version_id, ''), ' ', segment_count) FROM knowledge_document`,
 	`SELECT CONCAT('version ', id), CONCAT(state, ' ', segment_count) FROM document_version`,
 	`SELECT CONCAT('segment ', id), CONCAT(version_id, ' ', segment_index, ' ', vector_id, ' ', text_hash) FROM knowledge_segment`,

@@ -221,11 +221,11 @@ SELECT d.visible_version_id
  LIMIT ?
 
 -- name: RecentChanges
--- Bounded: at most the newest 10,000 changes are looked at.
-SELECT r.to_status, COUNT(*)
-  FROM (SELECT to_status, created_at
-          FROM ingest_task_transition
-         ORDER BY id DESC
+-- Bounded: at most the newest 10,000 calls are looked at.
+SELECT r.to_status, SUM(r.tasks)
+  FROM (SELECT to_status, tasks, created_at
+          FROM ingest_task_call
+         ORDER BY no DESC
          LIMIT 10000) r
  WHERE r.created_at > ?
  GROUP BY r.to_status

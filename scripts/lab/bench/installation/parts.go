@@ -40,8 +40,9 @@ var plainStatements = []string{
 	`INSERT INTO ingest_task (id, user_id, document_id, knowledge_base_id, file_path, type, channel, status, max_attempts,
 	   wake_at, promised_at, created_at, updated_at)
 	 VALUES (?, 'plain', ?, 'plain', ?, 'document', 'http', 'QUEUED', 10, NOW(6), NOW(6), NOW(6), NOW(6))`,
-	`INSERT INTO ingest_task_transition (task_id, to_status, reason, attempt_count, crash_count, fence, timeline, actor, call_id, created_at)
-	 VALUES (?, 'QUEUED', 'ACCEPTED', 0, 0, 0, 1, 'user:plain', X'00', NOW(6))`,
+	`INSERT INTO ingest_task_call (to_status, reason, timeline, actor, call_id, tasks, ids, created_at)
+	 VALUES ('QUEUED', 'ACCEPTED', 1, 'user:plain', X'00', 1, UNHEX(REPLACE(?, '-', '')), NOW(6))`,
+	`INSERT INTO ingest_task_log (task_id, call_no, attempt_count, crash_count, fence) VALUES (UNHEX(REPLACE(?, '-', '')), LAST_INSERT_ID(), 0, 0, 0)`,
 }
 
 // plain are the handlers to compare with: /rows keeps every upload by itself, in the order that makes it durable;
@@ -164,6 +165,7 @@ func (p *plain) keep(ctx context.Context, f plainFile) error {
 		{f.id, f.name, f.name, f.bytes, f.hash, f.hash, f.id},
 		{version, f.id, f.id, f.id, f.name},
 		{f.id, f.id, f.id},
+		{f.id},
 		{f.id},
 	} {
 		if _, err := tx.ExecContext(ctx, plainStatements[i], args...); err != nil {

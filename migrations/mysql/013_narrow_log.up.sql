@@ -1,0 +1,65 @@
+-- The log in two narrow tables (design D2): a row for each call and kind of change, and a row for each task that it changed.
+-- ingest_task_transition becomes a view that reads as the table did. Services of the version before are stopped meanwhile:
+-- they write to the table. A run that broke off is repeated: each copy is one statement and passes over what is there.
+
+CREATE TABLE IF NOT EXISTS ingest_task_call (
+  no BIGINT NOT NULL AUTO_INCREMENT,
+  call_id BINARY(16) NOT NULL, -- the store's name of the call: whoever had no answer to COMMIT looks for it
+  from_status ENUM('QUEUED', 'RUNNING', 'RETRYING', 'SUCCEEDED', 'DEAD', 'SUSPENDED', 'CANCELLED') NULL,
+  to_status ENUM('QUEUED', 'RUNNING', 'RETRYING', 'SUCCEEDED', 'DEAD', 'SUSPENDED', 'CANCELLED') NOT NULL,
+  reason ENUM('ACCEPTED', 'CLAIMED', 'TAKEOVER', 'DONE', 'FAILED', 'EXHAUSTED', 'PERMANENT', 'STALLED', 'THROTTLED', 'HANDED_BACK',
+    'RETRY_NOW', 'CANCELLED', 'DELETED', 'SUPERSEDED', 'SUSPENDED', 'RESUMED', 'REPLAYED', 'crash_limit') NOT NULL,
+  timeline BIGINT NOT NULL,
+  actor VARCHAR(255) NOT NULL,
+  lease_expires_at DATETIME(6) NULL,
+  tasks INT NOT NULL,
+  ids MEDIUMBLOB NOT NULL, -- of its tasks, 16 bytes each
+  created_at DATETIME(6) NOT NULL,
+  PRIMARY KEY (no)
+) ENGINE = InnoDB ROW_FORMAT = DYNAMIC DEFAULT CHARSET = utf8mb4 COLLATE = utf8mb4_bin;
+
+-- Append-only, written in the transaction of the change and under the row's lock, so that the order of call_no of one task is
+-- the order of its commits. actor and lease_expires_at are NULL where the call says the same.
+CREATE TABLE IF NOT EXISTS ingest_task_log (
+  task_id BINARY(16) NOT NULL,
+  call_no BIGINT NOT NULL,
+  attempt_count SMALLINT NOT NULL,
+  crash_count SMALLINT NOT NULL,
+  fence BIGINT NOT NULL,
+  actor VARCHAR(255) NULL,
+  message VARCHAR(2000) NULL,
+  lease_expires_at DATETIME(6) NULL,
+  next_retry_at DATETIME(6) NULL,
+  delivery VARCHAR(31) CHARACTER SET ascii COLLATE ascii_bin NULL,
+  error_code VARCHAR(64) NULL,
+  PRIMARY KEY (task_id, call_no)
+) ENGINE = InnoDB ROW_FORMAT = DYNAMIC DEFAULT CHARSET = utf8mb4 COLLATE = utf8mb4_bin;
+
+SET @old = (SELECT COUNT(*) FROM information_schema.tables
+             WHERE table_schema = DATABASE() AND table_name = 'ingest_task_transition' AND table_type = 'BASE TABLE');
+SET @step = IF(@old, 'INSERT IGNORE INTO ingest_task_call (no, call_id, from_status, to_status, reason, timeline, actor, lease_expires_at, tasks, ids, created_at)
+  SELECT id, call_id, from_status, to_status, reason, timeline, actor, lease_expires_at, 1, UNHEX(REPLACE(task_id, ''-'', '''')), created_at
+    FROM ingest_task_transition', 'DO 0');
+PREPARE step FROM @step;
+EXECUTE step;
+DEALLOCATE PREPARE step;
+SET @step = IF(@old, 'INSERT IGNORE INTO ingest_task_log (task_id, call_no, attempt_count, crash_count, fence, message, next_retry_at, delivery, error_code)
+  SELECT UNHEX(REPLACE(task_id, ''-'', '''')), id, attempt_count, crash_count, fence, NULLIF(message, ''''), next_retry_at, NULLIF(delivery, ''''), error_code
+    FROM ingest_task_transition', 'DO 0');
+PREPARE step FROM @step;
+EXECUTE step;
+DEALLOCATE PREPARE step;
+SET @step = IF(@old, 'DROP TABLE ingest_task_transition', 'DO 0');
+PREPARE step FROM @step;
+EXECUTE step;
+DEALLOCATE PREPARE step;
+
+-- The task leads: its row has the id as text, which finds the log.
+CREATE OR REPLACE SQL SECURITY INVOKER VIEW ingest_task_transition AS
+SELECT l.call_no AS id, t.id AS task_id, c.from_status, c.to_status, c.reason, l.attempt_count, l.crash_count, l.fence, c.timeline,
+  COALESCE(l.actor, c.actor) AS actor, COALESCE(l.message, '') AS message,
+  CASE c.to_status WHEN 'RUNNING' THEN COALESCE(l.lease_expires_at, c.lease_expires_at) END AS lease_expires_at,
+  l.next_retry_at, COALESCE(l.delivery, '') AS delivery, l.error_code, c.call_id, c.created_at
+FROM ingest_task t
+JOIN ingest_task_log l ON l.task_id = UNHEX(REPLACE(t.id, '-', ''))
+JOIN ingest_task_call c ON c.no = l.call_no;

@@ -1,0 +1,176 @@
+package taskstore
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/millweir/millweir/pkg/sqldb"
+	"github.com/millweir/millweir/pkg/taskstate"
+)
+
+// The log has a row for each task that a call changed, and one for the call and each kind of change in it, with what all its
+// tasks have in common. Both are written once, after the UPDATE and in its transaction.
+
+// logCall is what all rows of one call have in common.
+type logCall struct {
+	id    []byte // of the call
+	epoch int64
+	at    time.Time
+}
+
+// logRow is one change.
+type logRow struct {
+	id       string
+	from, to taskstate.Status
+	reason   taskstate.Reason
+	actor    string
+	message  string
+	attempts int
+	crashes  int
+	fence    int64
+	lease    time.Time
+	retry    time.Time
+	delivery string
+	code     string
+}
+
+// logOf is the row of a change that was written at an instant.
+func logOf(before *task, c *change, now time.Time) logRow {
+	r := logRow{
+		id: c.TaskID, from: c.From, to: c.To, reason: c.Reason, actor: c.Actor.String(), message: c.Message,
+		attempts: c.AttemptCount, crashes: c.CrashCount, fence: c.NewFence, retry: at(c.NextRetry, now, before.NextRetryAt), code: c.ErrorCode,
+	}
+	if c.To == taskstate.StatusRunning {
+		r.lease, r.delivery = at(c.Lease, now, before.LeaseExpiresAt), c.Delivery
+	}
+	return r
+}
+
+// kindOf orders rows by what their call's row says of all of them.
+func kindOf(a, b logRow) int {
+	return cmp.Or(cmp.Compare(a.from, b.from), cmp.Compare(a.to, b.to), cmp.Compare(a.reason, b.reason),
+		cmp.Compare(sqldb.Flag(a.lease.IsZero()), sqldb.Flag(b.lease.IsZero())))
+}
+
+// insertLog writes the rows of a call, which it sorts.
+func (s *Store) insertLog(ctx context.Context, tx taskstate.Tx, log []logRow, call logCall) error {
+	slices.SortFunc(log, func(a, b logRow) int { return cmp.Or(kindOf(a, b), cmp.Compare(a.id, b.id)) })
+	for len(log) > 0 {
+		n := 1
+		for n < len(log) && kindOf(log[0], log[n]) == 0 {
+			n++
+		}
+		if err := s.insertKind(ctx, tx, log[:n], call); err != nil {
+			return fmt.Errorf("write transitions: %w", err)
+		}
+		log = log[n:]
+	}
+	return nil
+}
+
+// insertKind writes rows of one kind with their call's row.
+func (s *Store) insertKind(ctx context.Context, tx taskstate.Tx, log []logRow, call logCall) error {
+	ids := make([]byte, 0, len(log)*len(uuid.UUID{}))
+	for _, r := range log {
+		u := uuid.MustParse(r.id)
+		ids = append(ids, u[:]...)
+	}
+	first := &log[0]
+	args := []any{
+		call.id, orNull(string(first.from)), string(first.to), string(first.reason), call.epoch, first.actor, timeOrNull(first.lease), len(log), ids, call.at,
+	}
+	if s.Dialect() == string(sqldb.Postgres) {
+		return execAll(ctx, tx, len(log), s.queries.Part("Log", append(args, logRows(log))...))
+	}
+	res, err := tx.ExecContext(ctx, s.queries.Get("Call"), args...)
+	if err != nil {
+		return err
+	}
+	no, err := res.LastInsertId()
+	if err != nil {
+		return err
+	}
+	if s.mysql() {
+		return execAll(ctx, tx, len(log), s.queries.Bind("Log", sqldb.Parts{"rows": logValues(log, no)}))
+	}
+	return execAll(ctx, tx, len(log), s.queries.Part("Log", no, logRows(log)))
+}
+
+// own are what a row says for itself, by column: nil where it says nothing, or the same as its call, whose first row is given.
+func (r *logRow) own(first *logRow) [6]any {
+	out := [6]any{nil, orNull(r.message), nil, timeOrNull(r.retry), orNull(r.delivery), orNull(r.code)}
+	if r.actor != first.actor {
+		out[0] = r.actor
+	}
+	if !r.lease.Equal(first.lease) {
+		out[2] = timeOrNull(r.lease)
+	}
+	return out
+}
+
+// ownColumns are the columns of own.
+var ownColumns = [6]string{"actor", "message", "lease_expires_at", "next_retry_at", "delivery", "error_code"}
+
+// logRows are the rows as JSON; times as text in UTC.
+func logRows(log []logRow) string {
+	rows := newJSONRows()
+	for i := range log {
+		r := &log[i]
+		rows.begin()
+		rows.field("id", &r.id)
+		rows.field("attempt_count", &r.attempts)
+		rows.field("crash_count", &r.crashes)
+		rows.field("fence", &r.fence)
+		for n, v := range r.own(&log[0]) {
+			switch v := v.(type) {
+			case string:
+				rows.field(ownColumns[n], &v)
+			case time.Time:
+				text := v.UTC().Format(taskstate.DBTimeLayout)
+				rows.field(ownColumns[n], &text)
+			}
+		}
+	}
+	return rows.String()
+}
+
+// logValues are the rows as MySQL takes them: most of them are short, and all but what a row says for itself is literal text.
+func logValues(log []logRow, no int64) sqldb.Part {
+	p := &pieces{}
+	for i := range log {
+		r := &log[i]
+		if i > 0 {
+			p.text.WriteByte(',')
+		}
+		fmt.Fprintf(&p.text, "(0x%s,%d,%d,%d,%d", strings.ReplaceAll(r.id, "-", ""), no, r.attempts, r.crashes, r.fence)
+		for _, v := range r.own(&log[0]) {
+			if v == nil {
+				p.text.WriteString(",NULL")
+			} else {
+				p.sql(",?", v)
+			}
+		}
+		p.text.WriteByte(')')
+	}
+	return p.part()
+}
+
+func orNull(text string) any {
+	if text == "" {
+		return nil
+	}
+	return text
+}
+
+func timeOrNull(t time.Time) any {
+	if t.IsZero() {
+		return nil
+	}
+	return t
+}
