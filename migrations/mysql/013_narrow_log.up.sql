@@ -54,12 +54,16 @@ PREPARE step FROM @step;
 EXECUTE step;
 DEALLOCATE PREPARE step;
 
--- The task leads: its row has the id as text, which finds the log.
+-- The task leads: its row has the id as text, which finds the log. Nobody can write to this view: COALESCE makes a value of each
+-- column, and the check refuses another task_id.
 CREATE OR REPLACE SQL SECURITY INVOKER VIEW ingest_task_transition AS
-SELECT l.call_no AS id, t.id AS task_id, c.from_status, c.to_status, c.reason, l.attempt_count, l.crash_count, l.fence, c.timeline,
-  COALESCE(l.actor, c.actor) AS actor, COALESCE(l.message, '') AS message,
+SELECT COALESCE(l.call_no) AS id, t.id AS task_id, COALESCE(c.from_status) AS from_status, COALESCE(c.to_status) AS to_status,
+  COALESCE(c.reason) AS reason, COALESCE(l.attempt_count) AS attempt_count, COALESCE(l.crash_count) AS crash_count, COALESCE(l.fence) AS fence,
+  COALESCE(c.timeline) AS timeline, COALESCE(l.actor, c.actor) AS actor, COALESCE(l.message, '') AS message,
   CASE c.to_status WHEN 'RUNNING' THEN COALESCE(l.lease_expires_at, c.lease_expires_at) END AS lease_expires_at,
-  l.next_retry_at, COALESCE(l.delivery, '') AS delivery, l.error_code, c.call_id, c.created_at
+  COALESCE(l.next_retry_at) AS next_retry_at, COALESCE(l.delivery, '') AS delivery, COALESCE(l.error_code) AS error_code,
+  COALESCE(c.call_id) AS call_id, COALESCE(c.created_at) AS created_at
 FROM ingest_task t
 JOIN ingest_task_log l ON l.task_id = UNHEX(REPLACE(t.id, '-', ''))
-JOIN ingest_task_call c ON c.no = l.call_no;
+JOIN ingest_task_call c ON c.no = l.call_no
+WITH CASCADED CHECK OPTION;

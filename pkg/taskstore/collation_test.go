@@ -21,7 +21,7 @@ import (
 var uncompared = []string{
 	"audit_event.detail", "document_version.title", "ingest_task.error_message", "ingest_task.last_error",
 	"ingest_task_call.actor", "ingest_task_log.actor", "ingest_task_log.error_code", "ingest_task_log.message",
-	"ingest_task_transition.actor", "ingest_task_transition.error_code", "outbox_event.last_error",
+	"outbox_event.last_error",
 }
 
 // A new text column of MySQL is compared byte for byte, or stands in the list above.
@@ -30,6 +30,7 @@ func TestTextColumnsDoNotPad(t *testing.T) {
 	s := migrated(t, databases["mysql"](t))
 	rows, err := s.DB().QueryContext(t.Context(), `SELECT CONCAT(table_name, '.', column_name) FROM information_schema.columns
 		WHERE table_schema = DATABASE() AND data_type IN ('varchar', 'char') AND character_set_name = 'utf8mb4'
+		AND table_name IN (SELECT table_name FROM information_schema.tables WHERE table_schema = DATABASE() AND table_type = 'BASE TABLE')
 		AND collation_name NOT IN ('utf8mb4_nopad_bin', 'utf8mb4_0900_bin') ORDER BY 1`)
 	require.NoError(t, err)
 	defer rows.Close() //nolint:errcheck // Err tells what went wrong

@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/millweir/millweir/migrations"
 	"github.com/millweir/millweir/pkg/sqldb"
 	"github.com/millweir/millweir/pkg/taskstate"
 	"github.com/millweir/millweir/pkg/taskstore"
@@ -214,6 +215,15 @@ func TestSweepsUseTheIndex(t *testing.T) {
 	_, err = s.List(ctx, taskstate.Scope{UserID: "u1", Role: taskstate.RoleUser}, taskstate.Query{Limit: 20})
 	require.NoError(t, err)
 	plan("list", "ingest_task_user_created", 40, "u1", 20)
+
+	_, err = s.DB().ExecContext(ctx, `INSERT INTO ingest_task_call (no, call_id, to_status, reason, timeline, actor, tasks, ids, created_at)
+		SELECT d.n + 1, x'00', 'QUEUED', 'ACCEPTED', 1, 'user:u', 1, x'00', NOW(6) FROM (`+digits+`) d`)
+	require.NoError(t, err)
+	_, err = s.DB().ExecContext(ctx, `INSERT INTO ingest_task_log (task_id, call_no, attempt_count, crash_count, fence)
+		SELECT UNHEX(REPLACE(t.id, '-', '')), d.n + 1, 0, 0, 0 FROM ingest_task t, (SELECT 0 AS n UNION ALL SELECT 1 UNION ALL SELECT 2) d`)
+	require.NoError(t, err)
+	_, examined, _ := explain(t, s.DB(), "SELECT * FROM ingest_task_transition WHERE task_id = ? ORDER BY id", "01900000-0000-7000-8000-000000000001")
+	require.LessOrEqual(t, examined, int64(3*4), "a person's look at a log: its task, and of each transition the row, its call and a place in the order")
 }
 
 const digits = "SELECT 0 AS n UNION ALL SELECT 1 UNION ALL SELECT 2 UNION ALL SELECT 3 UNION ALL SELECT 4 " +
@@ -324,6 +334,114 @@ func TestAnOlderLogHasNoErrorCodes(t *testing.T) {
 				return taskstate.Cancel(m, task, taskstate.Actor{}, taskstate.ReasonCancelled, "")
 			})
 			require.Equal(t, []string{"", "", "", "BROKEN"}, codes())
+		})
+	}
+}
+
+// lifeOf makes three tasks with logs that have everything a log can have.
+func lifeOf(t *testing.T, s *taskstore.Store) {
+	t.Helper()
+	tasks := []taskstate.NewTask{newTask(idA), newTask(idB), newTask(idC)}
+	for i := range tasks {
+		tasks[i].Actor = taskstate.Actor{Kind: taskstate.ActorUser, Name: fmt.Sprint("u", i)}
+	}
+	_, err := s.Submit(t.Context(), func(context.Context, taskstate.Tx, taskstate.DBClock) ([]taskstate.NewTask, error) { return tasks, nil })
+	require.NoError(t, err)
+	apply := func(ids []string, decide func(taskstate.DBClock, taskstate.Task) taskstate.Decision) {
+		t.Helper()
+		out, err := s.Apply(t.Context(), taskstate.Batch{IDs: ids, Scope: taskstate.System(), Decide: taskstate.Each(decide)})
+		require.NoError(t, err)
+		require.NotNil(t, out[0].Change)
+	}
+	all := []string{idA, idB, idC}
+	apply(all, func(m taskstate.DBClock, task taskstate.Task) taskstate.Decision {
+		return taskstate.Claim(policy, m, task, taskstate.ClaimRequest{Owner: "p/1", Process: "p", Actor: worker, Delivery: "1-" + task.ID[35:]})
+	})
+	apply(all, func(m taskstate.DBClock, task taskstate.Task) taskstate.Decision {
+		holder := taskstate.Holder{Token: taskstate.Token{Epoch: m.Epoch, Fence: task.Fence}, Actor: worker}
+		if task.ID == idB {
+			return taskstate.Succeed(m, task, holder, nil, "done: "+task.ID)
+		}
+		return taskstate.Fail(policy, m, task, holder, taskstate.Failure{Code: "BROKEN", Cause: "it broke"})
+	})
+}
+
+// logOf is the whole log of lifeOf's tasks, task by task, without the numbers of calls: a way down gives them anew.
+func logOf(t *testing.T, s *taskstore.Store) (log []taskstate.Transition) {
+	t.Helper()
+	for _, id := range []string{idA, idB, idC} {
+		one, err := s.Transitions(t.Context(), taskstate.System(), id, 0, 10)
+		require.NoError(t, err)
+		require.Len(t, one, 3)
+		for i := range one {
+			one[i].ID = 0
+		}
+		log = append(log, one...)
+	}
+	return log
+}
+
+// Migration 013 keeps every word of the log, also when it breaks off between any two of its statements.
+func TestTheLogOutlivesItsMigration(t *testing.T) {
+	t.Parallel()
+	for name, config := range databases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s, ctx := migrated(t, config(t)), t.Context()
+			lifeOf(t, s)
+			want := logOf(t, s)
+			all, err := migrations.Load(s.Dialect())
+			require.NoError(t, err)
+			steps := migrations.Statements(all[12].Up)
+			if name != "mysql" {
+				steps = nil // a migration is done as a whole or not at all
+			}
+			for broken := 0; broken <= len(steps); broken++ {
+				require.NoError(t, s.MigrateDown(ctx, 12))
+				conn, err := s.DB().Conn(ctx)
+				require.NoError(t, err)
+				for _, step := range steps[:broken] {
+					_, err := conn.ExecContext(ctx, step)
+					require.NoError(t, err)
+				}
+				require.NoError(t, conn.Close())
+				_, err = s.Migrate(ctx)
+				require.NoError(t, err)
+				require.Equal(t, want, logOf(t, s), "broken off after %d statements", broken)
+			}
+		})
+	}
+}
+
+// People's SQL reads the log, and cannot write it.
+func TestTheViewOfTheLog(t *testing.T) {
+	t.Parallel()
+	for name, config := range databases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s, ctx := migrated(t, config(t)), t.Context()
+			lifeOf(t, s)
+			log, err := s.Transitions(ctx, taskstate.System(), idA, 0, 10)
+			require.NoError(t, err)
+			read := sqldb.Rebind(sqldb.Dialect(s.Dialect()), `SELECT id, task_id, COALESCE(from_status, ''), to_status, reason, attempt_count, crash_count, fence, timeline,
+				actor, message, lease_expires_at, next_retry_at, delivery, COALESCE(error_code, ''), created_at FROM ingest_task_transition WHERE task_id = ? ORDER BY id`)
+			seen, err := sqldb.Collect(ctx, s.DB(), func(rows *sql.Rows) (tr taskstate.Transition, err error) {
+				var lease, retry, created taskstate.DBTime
+				err = rows.Scan(&tr.ID, &tr.TaskID, &tr.From, &tr.To, &tr.Reason, &tr.AttemptCount, &tr.CrashCount, &tr.Fence, &tr.Epoch,
+					&tr.Actor, &tr.Message, &lease, &retry, &tr.Delivery, &tr.ErrorCode, &created)
+				tr.LeaseExpiresAt, tr.NextRetryAt, tr.CreatedAt = lease.Time, retry.Time, created.Time
+				return tr, err
+			}, read, idA)
+			require.NoError(t, err)
+			require.Equal(t, log, seen)
+			for _, write := range []string{
+				"UPDATE ingest_task_transition SET fence = 7", "UPDATE ingest_task_transition SET actor = 'user:mallory'", "UPDATE ingest_task_transition SET to_status = 'DEAD'",
+				"UPDATE ingest_task_transition SET id = 7", "UPDATE ingest_task_transition SET task_id = '01900000-0000-7000-8000-00000000000d'",
+				"DELETE FROM ingest_task_transition", "INSERT INTO ingest_task_transition (task_id) VALUES ('x')",
+			} {
+				_, err := s.DB().ExecContext(ctx, write)
+				require.Error(t, err, write)
+			}
 		})
 	}
 }
