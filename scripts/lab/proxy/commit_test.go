@@ -51,7 +51,7 @@ func TestCommitProxyCutsOnBothSidesOfACommit(t *testing.T) {
 			const tasks = 30
 			for i := range tasks {
 				_, err := store.Submit(t.Context(), func(context.Context, taskstate.Tx, taskstate.DBClock) ([]taskstate.NewTask, error) {
-					return []taskstate.NewTask{{Task: taskstate.Task{ID: fmt.Sprintf("t%d", i), UserID: "u", Type: "document", Channel: "http", MaxAttempts: 3}}}, nil
+					return []taskstate.NewTask{{Task: taskstate.Task{ID: fmt.Sprintf("01900000-0000-7000-8000-%012d", i), UserID: "u", Type: "document", Channel: "http", MaxAttempts: 3}}}, nil
 				})
 				require.NoError(t, err)
 			}
