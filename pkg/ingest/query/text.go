@@ -3,6 +3,7 @@ package query
 import (
 	"context"
 	"database/sql"
+	"slices"
 	"strings"
 	"time"
 
@@ -73,18 +74,20 @@ func (s *searching) textOnce(ctx context.Context, k, versions int) (res ingest.S
 	}
 }
 
-// joinText keeps the segments that are visible now and still have the text that was found, best first, at most k.
+// joinText keeps the segments that are visible now and still have the text that was found, best first, at most k. Several
+// statements see several moments: each later one also looks whether the versions are visible still that hits were taken from.
 func (s *searching) joinText(ctx context.Context, since time.Time, matches []textindex.Found, k int) (hits []ingest.SearchHit, switched bool, err error) {
 	hits = []ingest.SearchHit{}
-	for from, together := 0, k+joinSpare; from < len(matches) && len(hits) < k; together = joinMost {
-		if from > 0 && from < joinMost { // again from the first on: one statement sees one moment, two may see two versions
-			from, hits = 0, hits[:0]
-		}
+	var taken []string
+	for from, together := 0, k+joinSpare; from < len(matches) && len(hits) < k && !switched; together = joinMost {
 		some := matches[from:min(len(matches), from+min(together, joinMost))]
 		from += len(some)
-		rows, err := s.textRows(ctx, since, some)
+		rows, err := s.textRows(ctx, since, some, taken)
 		if err != nil {
 			return nil, false, err
+		}
+		for _, version := range taken {
+			switched = switched || !rows[textKey{version, 0}].visible
 		}
 		for _, f := range some {
 			row, known := rows[textKey{f.Version, f.Index}]
@@ -96,6 +99,9 @@ func (s *searching) joinText(ctx context.Context, since time.Time, matches []tex
 				row.hit.Score, row.hit.TextScore, row.hit.TextShare = f.Score, new(f.Score), f.Share
 				hits = append(hits, row.hit)
 				delete(rows, textKey{f.Version, f.Index})
+				if !slices.Contains(taken, f.Version) {
+					taken = append(taken, f.Version)
+				}
 			}
 		}
 	}
@@ -116,14 +122,16 @@ type textRow struct {
 	hit     ingest.SearchHit
 }
 
-// textRows reads the rows of segments: of visible versions, and of those closed since.
-func (s *searching) textRows(ctx context.Context, since time.Time, matches []textindex.Found) (map[textKey]textRow, error) {
-	args := []any{s.base.ID, since}
+// textRows reads the rows of segments, of visible versions and of those closed since, and the first rows of the versions taken.
+func (s *searching) textRows(ctx context.Context, since time.Time, matches []textindex.Found, taken []string) (map[textKey]textRow, error) {
+	var places []any
 	for _, f := range matches {
-		args = append(args, f.Version, f.Index)
+		places = append(places, f.Version, f.Index)
 	}
-	args = append(args, s.filter.Args...)
-	rows, err := sqldb.ReadAll(ctx, s.r.store, "join hits", s.r.q.Any("TextJoin", len(matches))+s.filter.Text, args, func(rows *sql.Rows) (x textRow, err error) {
+	join := s.r.q.Bind("TextJoin", sqldb.Parts{
+		"matches": {Text: s.r.q.Any("TextJoinMatches", len(matches)), Args: places}, "taken": sqldb.List(taken, ""),
+	}, s.base.ID, since)
+	rows, err := sqldb.ReadAll(ctx, s.r.store, "join hits", join.Text+s.filter.Text, append(join.Args, s.filter.Args...), func(rows *sql.Rows) (x textRow, err error) {
 		x.hit, x.visible, err = scanHit(rows, &x.version, &x.hash)
 		x.version, x.index = strings.TrimSpace(x.version), x.hit.SegmentIndex
 		return x, err

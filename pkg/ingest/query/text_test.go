@@ -73,6 +73,17 @@ func TestHitsBehindClosedVersions(t *testing.T) {
 // A version that becomes visible between two statements of a search never stands in its result beside the one before.
 func TestASwitchBetweenStatementsIsSeen(t *testing.T) {
 	t.Parallel()
+	for before, world := range map[int]struct{ closed, k int }{2: {1, 5}, 5: {33, 50}} {
+		t.Run(fmt.Sprintf("before statement %d", before), func(t *testing.T) {
+			t.Parallel()
+			switchBetweenStatements(t, world.closed, before, world.k)
+		})
+	}
+}
+
+// switchBetweenStatements makes a version visible before one of the statements that join hits, and searches.
+func switchBetweenStatements(t *testing.T, closed, before, k int) {
+	t.Helper()
 	ingesttest.OnEachDatabase(t, func(t *testing.T, w *ingesttest.World) {
 		r := ingesttest.NewReadWorld(t, w)
 		lines := func(n int, format string) string {
@@ -85,10 +96,12 @@ func TestASwitchBetweenStatementsIsSeen(t *testing.T) {
 		renew := func(a ingest.Accepted, text string) ingest.Accepted {
 			return w.Accept(ingest.Upload{DocumentID: a.Document.ID, File: w.Receive("b.txt", text)})
 		}
-		x := w.Upload(lines(8, "heron %d")) // its rows are most of what the first statement asks for
-		w.Process(x.Task.ID)
-		w.Process(renew(x, "nothing").Task.ID)
-		a := w.Accept(ingest.Upload{File: w.Receive("a.txt", lines(2, "heron 2%d"))})
+		for n := range closed { // rows that the index names, and nobody sees any more: they fill statements
+			x := w.Upload(lines(8, fmt.Sprintf("heron %d-%%d", n)))
+			w.Process(x.Task.ID)
+			w.Process(renew(x, fmt.Sprintf("nothing %d", n)).Task.ID)
+		}
+		a := w.Accept(ingest.Upload{File: w.Receive("a.txt", "heron\nheron heron")}) // the best hits
 		w.Process(a.Task.ID)
 		job, _ := w.Claim(renew(a, lines(6, "heron %d of a longer line")).Task.ID)
 		res := w.Handler.Handle(t.Context(), job)
@@ -98,15 +111,15 @@ func TestASwitchBetweenStatementsIsSeen(t *testing.T) {
 			if done || !strings.Contains(query, "s.text_hash") || !strings.Contains(query, "v.closed_at >") {
 				return nil
 			}
-			if joins++; joins == 2 {
+			if joins++; joins == before {
 				_, err := w.Finish(t.Context(), job, res)
 				return err
 			}
 			return nil
 		}
-		found := words(t, r, "heron", 5)
+		found := words(t, r, "heron", k)
 		w.Store.Database.Watch = nil
-		require.GreaterOrEqual(t, joins, 2)
+		require.GreaterOrEqual(t, joins, before)
 		for _, text := range found {
 			require.Equal(t, strings.Contains(found[0], "longer"), strings.Contains(text, "longer"), "%q", found)
 		}

@@ -164,7 +164,7 @@ SELECT s.vector_id, CASE WHEN d.visible_version_id = s.version_id AND d.deleted_
 
 -- name: TextJoin
 -- Every segment that the text index named, joined with what is visible now. Rows of versions closed since the search began come
--- too: they say that a switch happened meanwhile.
+-- too: they say that a switch happened meanwhile. So does the first segment of a version that an earlier statement took hits from.
 SELECT s.version_id, s.text_hash, CASE WHEN d.visible_version_id = s.version_id AND d.deleted_at IS NULL THEN 1 ELSE 0 END,
        d.id, d.title, d.file_name, s.version, s.segment_index, s.page, s.page_breaks, s.heading_path, s.content,
        COALESCE(d.metadata, '')
@@ -173,7 +173,10 @@ SELECT s.version_id, s.text_hash, CASE WHEN d.visible_version_id = s.version_id 
   JOIN document_version v ON v.id = s.version_id
  WHERE d.base_id = ?
    AND (d.visible_version_id = s.version_id OR v.closed_at > ?)
-   AND (@any s.version_id = ? AND s.segment_index = ?)
+   AND (@matches OR s.segment_index = 0 AND s.version_id IN (@taken))
+
+-- name: TextJoinMatches
+(@any s.version_id = ? AND s.segment_index = ?)
 
 -- name: SearchBirths
 -- The versions that the visible vectors of a base were born in.
