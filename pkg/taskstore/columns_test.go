@@ -86,7 +86,7 @@ func TestAColumnIsOneEntry(t *testing.T) {
 		policy := taskstate.Policy{Lease: time.Minute, MaxCrashes: 3}
 		outs, err := s.Apply(ctx, taskstate.Batch{IDs: []string{idA, idB}, Scope: taskstate.System(), Decide: taskstate.Each(
 			func(m taskstate.DBClock, t task) taskstate.Decision {
-				return taskstate.Claim(policy, m, t, taskstate.ClaimRequest{Owner: "p/1", Process: "p", Actor: actor, Delivery: "1-" + t.ID})
+				return taskstate.Claim(policy, m, t, taskstate.ClaimRequest{Owner: "p/1", Process: "p", Actor: actor, Delivery: "1-" + t.ID[35:]})
 			})})
 		require.NoError(t, err)
 		require.Equal(t, []string{"1-a", "1-b"}, []string{said("brought", idA), said("brought", idB)})
