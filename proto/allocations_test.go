@@ -24,8 +24,19 @@ func TestADeliveryCostsFewAllocations(t *testing.T) {
 	}
 	written := testing.AllocsPerRun(100, func() { _, _ = EncodeFields(e) })
 	read := testing.AllocsPerRun(100, func() { _, _ = DecodeFields(named) })
-	t.Logf("%.0f allocations to write, %.0f to read", written, read)
-	if written > 6 || read > 4 {
-		t.Fatalf("%.0f allocations to write, %.0f to read", written, read)
+	found := testing.AllocsPerRun(100, func() {
+		var g Glance
+		for _, f := range fields {
+			if !g.Field(f.Name, f.Value) {
+				t.Error(f.Name)
+			}
+		}
+		if id, ok := g.Task(); id != "task" || !ok {
+			t.Error("not found")
+		}
+	})
+	t.Logf("%.0f allocations to write, %.0f to read, %.0f to find the task", written, read, found)
+	if written > 6 || read > 4 || found > 0 {
+		t.Fatalf("%.0f allocations to write, %.0f to read, %.0f to find the task", written, read, found)
 	}
 }

@@ -97,6 +97,26 @@ func FuzzQuick(f *testing.F) {
 	})
 }
 
+// FuzzGlance: an entry whose task is found without reading it is read without an error, and names that task.
+func FuzzGlance(f *testing.F) {
+	f.Add("taskId", "t", "schemaVersion", "1", "context", `{"requestId":"r"}`)
+	f.Add("taskId", "t", "schemaVersion", "2", "context", `{"x":1}`)
+	f.Add("taskId", "t", "taskId", "u", "type", "a")
+	f.Add("taskId", "", "userId", "\xff", "payload", "{")
+	f.Fuzz(func(t *testing.T, n1, v1, n2, v2, n3, v3 string) {
+		named := map[string]string{n1: v1, n2: v2, n3: v3}
+		var g Glance
+		all := g.Field(n1, v1) && g.Field(n2, v2) && g.Field(n3, v3)
+		id, ok := g.Task()
+		if !all || !ok {
+			return
+		}
+		if e, err := DecodeFields(named); err != nil || e.GetTaskId() != id {
+			t.Fatalf("%q: found %q, read %v, %v", named, id, e, err)
+		}
+	})
+}
+
 // FuzzQuickValue: a context that is written without the codec has the codec's bytes.
 func FuzzQuickValue(f *testing.F) {
 	for _, b := range goldens(f) {

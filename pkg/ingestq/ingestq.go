@@ -21,10 +21,35 @@ var ErrUnavailable = errors.New("queue unavailable")
 
 // Delivery is one message that names a task.
 type Delivery struct {
-	ID       string            // the queue's own id: a stream entry id
-	Envelope *pb.TaskEnvelope  // nil when Raw could not be decoded
-	Raw      map[string]string // the fields as they came, when Envelope is nil
-	Err      error             // why Envelope is nil
+	ID     string            // the queue's own id: a stream entry id
+	TaskID string            // empty when the message cannot be decoded
+	Body   Body              // nil when TaskID is empty
+	Raw    map[string]string // the fields as they came, when they cannot be decoded
+	Err    error             // why they cannot
+}
+
+// Body is what a message carries besides its task. It is decoded when somebody asks: most rows need no more than the task.
+type Body interface {
+	// Envelope returns all of the message; the same each time.
+	Envelope() *pb.TaskEnvelope
+}
+
+// Decoded is a delivery whose message was decoded as a whole.
+func Decoded(id string, e *pb.TaskEnvelope) Delivery {
+	return Delivery{ID: id, TaskID: e.GetTaskId(), Body: whole{e}}
+}
+
+// whole is the Body that is there.
+type whole struct{ e *pb.TaskEnvelope }
+
+func (w whole) Envelope() *pb.TaskEnvelope { return w.e }
+
+// Envelope returns all of the message; nil when it cannot be decoded.
+func (d Delivery) Envelope() *pb.TaskEnvelope {
+	if d.Body == nil {
+		return nil
+	}
+	return d.Body.Envelope()
 }
 
 // Pending is a delivery that was read and not acknowledged.

@@ -80,8 +80,8 @@ type arrivals struct {
 func sortArrivals(ds []ingestq.Delivery) (a arrivals, undecodable []ingestq.Delivery) {
 	a.byTask = make(map[string][]ingestq.Delivery, len(ds))
 	for _, d := range ds {
-		id := d.Envelope.GetTaskId()
-		if d.Envelope == nil || id == "" {
+		id := d.TaskID
+		if id == "" {
 			undecodable = append(undecodable, d)
 			continue
 		}
@@ -96,7 +96,7 @@ func sortArrivals(ds []ingestq.Delivery) (a arrivals, undecodable []ingestq.Deli
 // arriving returns ctx with the trace of the first message that is sampled: the claim of many stands in it.
 func (a arrivals) arriving(ctx context.Context) context.Context {
 	for _, id := range a.ids {
-		parent := a.byTask[id][0].Envelope.GetContext().GetTraceparent()
+		parent := a.byTask[id][0].Envelope().GetContext().GetTraceparent()
 		if telemetry.SpanContext(parent).IsSampled() {
 			return telemetry.WithTraceparent(ctx, parent)
 		}

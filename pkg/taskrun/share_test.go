@@ -134,7 +134,7 @@ func TestClaimInFlightRunsBeforeTheIsolatedRun(t *testing.T) {
 			switch op {
 			case "sweep RUNNING!": // the reservation is committed, and not noted yet
 				go func() {
-					took <- p.take(ctx, []ingestq.Delivery{{ID: id, Envelope: ingestq.EnvelopeOf(w.store.get("other"))}})
+					took <- p.take(ctx, []ingestq.Delivery{ingestq.Decoded(id, ingestq.EnvelopeOf(w.store.get("other")))})
 				}()
 				<-claiming
 			case "apply":

@@ -179,7 +179,7 @@ func TestUnclaimableRecordsAreEnqueuedAnew(t *testing.T) {
 			return nil
 		})
 		p.transport.HandBack(t.Context(), []ingestq.Delivery{
-			{ID: queued, Envelope: ingestq.EnvelopeOf(w.store.get("queued"))}, {ID: running, Envelope: ingestq.EnvelopeOf(w.store.get("running"))},
+			ingestq.Decoded(queued, ingestq.EnvelopeOf(w.store.get("queued"))), ingestq.Decoded(running, ingestq.EnvelopeOf(w.store.get("running"))),
 		})
 		stillFor(5 * time.Second)
 		require.True(t, w.stream.claims(queued), "nothing is acknowledged before the enqueue is committed")

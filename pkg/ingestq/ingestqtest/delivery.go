@@ -33,7 +33,7 @@ func testDelivery(t *testing.T, _ Features, b Bench) {
 	require.Equal(t, ids, deliveryIDs(all))
 	for i, d := range all {
 		require.NoError(t, d.Err)
-		requireEnvelope(t, envelope(i), d.Envelope)
+		requireEnvelope(t, envelope(i), d.Envelope())
 	}
 	requireNothingToRead(t, one)
 	requireNothingToRead(t, two)
@@ -146,10 +146,10 @@ func testQuarantine(t *testing.T, f Features, b Bench) {
 	id := b.AddRaw(raw)
 	publish(t, c, 1)
 	all := readAll(t, c, 2)
-	require.Nil(t, all[0].Envelope)
+	require.Nil(t, all[0].Envelope())
 	require.ErrorIs(t, all[0].Err, pb.ErrMalformed)
 	require.Equal(t, raw, all[0].Raw)
-	require.NotNil(t, all[1].Envelope, "the one behind it is not held up")
+	require.NotNil(t, all[1].Envelope(), "the one behind it is not held up")
 
 	page, err := c.Pending(t.Context(), 0, "", 10)
 	require.NoError(t, err)

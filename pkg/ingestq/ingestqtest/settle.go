@@ -69,8 +69,8 @@ func testPending(t *testing.T, _ Features, b Bench) {
 		}
 		require.Less(t, p.Idle, time.Minute)
 	}
-	requireEnvelope(t, envelope(0), page[0].Envelope)
-	require.Nil(t, page[1].Envelope)
+	requireEnvelope(t, envelope(0), page[0].Envelope())
+	require.Nil(t, page[1].Envelope())
 	require.Nil(t, page[1].Raw)
 	require.NoError(t, page[1].Err, "gone is not undecodable")
 
@@ -135,8 +135,8 @@ func testRequeue(t *testing.T, _ Features, b Bench) {
 	require.Equal(t, 2, n)
 	require.Empty(t, pendingIDs(t, c))
 	again := readAll(t, c, 2)
-	requireEnvelope(t, envelope(100), again[0].Envelope)
-	requireEnvelope(t, envelope(102), again[1].Envelope)
+	requireEnvelope(t, envelope(100), again[0].Envelope())
+	requireEnvelope(t, envelope(102), again[1].Envelope())
 	n, err = c.Requeue(t.Context(), copies)
 	require.NoError(t, err)
 	require.Zero(t, n, "copied once")

@@ -262,7 +262,7 @@ func ids(ds []ingestq.Delivery) []string {
 func tasks(ds []ingestq.Delivery) map[string]int {
 	out := map[string]int{}
 	for _, d := range ds {
-		out[d.Envelope.GetTaskId()]++
+		out[d.Envelope().GetTaskId()]++
 	}
 	return out
 }

@@ -131,12 +131,12 @@ func TestWhatCannotBeDecodedIsPutAwayRaw(t *testing.T) {
 		m := b.join()
 		got := b.read(m, 4)
 		for i := range bad {
-			require.Nil(t, got[i].Envelope)
+			require.Nil(t, got[i].Envelope())
 			require.Error(t, got[i].Err)
 			require.Equal(t, bad[i], got[i].Raw["value"])
 			require.NoError(t, m.Quarantine(t.Context(), got[i]))
 		}
-		require.NotNil(t, got[3].Envelope)
+		require.NotNil(t, got[3].Envelope())
 		b.committed(map[int32]int64{0: 3})
 		deadLetters := b.records(b.cfg.DLQTopic())
 		require.Len(t, deadLetters, 3)

@@ -89,7 +89,7 @@ func decode(m *sarama.ConsumerMessage) ingestq.Delivery {
 		err = errEmpty
 	}
 	if err == nil {
-		return ingestq.Delivery{ID: id, Envelope: envelope}
+		return ingestq.Decoded(id, envelope)
 	}
 	raw := map[string]string{rawValue: string(m.Value), rawKey: string(m.Key), rawError: err.Error()}
 	return ingestq.Delivery{ID: id, Raw: raw, Err: fmt.Errorf("decode delivery %s: %w", id, err)}

@@ -74,9 +74,10 @@ func (q *Queue) Change(f func(c *Content)) {
 
 // Add adds an entry with any fields, as another program would, and returns its id.
 func (q *Queue) Add(fields map[string]string) (id string) {
-	d := ingestq.Delivery{}
-	if d.Envelope, d.Err = pb.DecodeFields(fields); d.Err != nil {
-		d.Envelope, d.Raw = nil, fields
+	e, err := pb.DecodeFields(fields)
+	d := ingestq.Decoded("", e)
+	if err != nil {
+		d = ingestq.Delivery{Raw: fields, Err: err}
 	}
 	q.Change(func(c *Content) { id = c.add(d) })
 	return id
@@ -97,7 +98,7 @@ func (c *Content) publish(e *pb.TaskEnvelope) (id string, err error) {
 	if _, err = pb.EncodeFields(e); err != nil {
 		return "", fmt.Errorf("encode %s: %w", e.GetTaskId(), err)
 	}
-	return c.add(ingestq.Delivery{Envelope: e}), nil
+	return c.add(ingestq.Decoded("", e)), nil
 }
 
 // wake lets waiting members look again.

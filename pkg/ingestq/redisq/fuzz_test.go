@@ -4,7 +4,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/redis/rueidis"
 	"github.com/stretchr/testify/require"
 
 	"github.com/millweir/millweir/pkg/streammq/stream"
@@ -17,15 +16,15 @@ func FuzzEntry(f *testing.F) {
 	f.Add("x", "taskId", "\xff", "context", `{`)
 	f.Fuzz(func(t *testing.T, id, n1, v1, n2, v2 string) {
 		fields := map[string]string{n1: v1, n2: v2}
-		d := decode(plain{}, rueidis.XRangeEntry{ID: id, FieldValues: fields})
+		d := decode(plain{}, id, fields)
 		require.Equal(t, id, d.ID)
 		if d.Err != nil {
-			require.Nil(t, d.Envelope)
+			require.Nil(t, d.Envelope())
 			require.Equal(t, fields, d.Raw)
 			require.Less(t, len(d.Err.Error()), 1000+4*(len(id)+len(n1)+len(n2)), "a reason names fields, not what they hold")
 			return
 		}
-		require.NotEmpty(t, d.Envelope.GetTaskId())
+		require.NotEmpty(t, d.TaskID)
 		if parsed, ok := stream.ParseID(id); ok {
 			require.NotContains(t, id, " ")
 			require.False(t, strings.HasPrefix(id, "-"), parsed)

@@ -121,7 +121,7 @@ func (i *Inspector) pending(ctx context.Context, group string, row stream.Pendin
 		return p, failure(ctx, "look at entry "+p.ID, err)
 	}
 	if len(found) == 1 {
-		p.TaskID = decode(i.codec, found[0]).Envelope.GetTaskId()
+		p.TaskID = decode(i.codec, found[0].ID, found[0].FieldValues).TaskID
 		return p, nil
 	}
 	still, err := do(ctx, i.client, i.client.B().Xpending().Key(i.cfg.StreamKey).Group(group).Start(p.ID).End(p.ID).Count(1).Build()).ToArray()

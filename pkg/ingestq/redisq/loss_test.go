@@ -69,7 +69,7 @@ func startReader(t testing.TB, q *Queue) *reader {
 			r.mu.Lock()
 			r.calls++
 			for _, d := range some {
-				r.got[d.Envelope.GetTaskId()]++
+				r.got[d.Envelope().GetTaskId()]++
 			}
 			r.mu.Unlock()
 		}
@@ -319,7 +319,7 @@ func TestLargeEntriesGoInSeveralPipelines(t *testing.T) {
 		require.NoError(t, err)
 		for _, d := range some {
 			require.Equal(t, ids[len(copies)], d.ID)
-			copies = append(copies, ingestq.Copy{ID: d.ID, Envelope: d.Envelope})
+			copies = append(copies, ingestq.Copy{ID: d.ID, Envelope: d.Envelope()})
 		}
 	}
 	n, err := q.Requeue(t.Context(), copies)

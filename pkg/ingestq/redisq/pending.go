@@ -63,7 +63,7 @@ func (q *Queue) join(ctx context.Context, page []ingestq.Pending) error {
 		}
 		page[i].Alive = alive == 1
 		if page[i].Gone = len(entries) == 0; !page[i].Gone {
-			page[i].Delivery = decode(q.codec, entries[0])
+			page[i].Delivery = decode(q.codec, entries[0].ID, entries[0].FieldValues)
 		}
 	}
 	return nil

@@ -196,6 +196,8 @@ func (p *Publisher) Collector() prometheus.Collector {
 type Codec interface {
 	// Encode returns the fields of a new entry; errors are those of package proto.
 	Encode(e *pb.TaskEnvelope) ([]pb.Field, error)
+	// Glance finds the task, and that Decode will read all of the fields without an error; ok is false when only Decode can tell.
+	Glance(fields stream.Fields) (taskID string, ok bool)
 	// Decode reads what Encode, or another producer, has written. Its error wraps proto.ErrMalformed or another of that package.
 	Decode(fields map[string]string) (*pb.TaskEnvelope, error)
 }
@@ -205,17 +207,39 @@ type plain struct{}
 
 func (plain) Encode(e *pb.TaskEnvelope) ([]pb.Field, error) { return pb.EncodeFields(e) }
 
+func (plain) Glance(fields stream.Fields) (string, bool) {
+	var g pb.Glance
+	for i := range fields.Len() {
+		if !g.Field(fields.At(i)) {
+			return "", false
+		}
+	}
+	return g.Task()
+}
+
 func (plain) Decode(fields map[string]string) (*pb.TaskEnvelope, error) {
 	return pb.DecodeFields(fields)
 }
 
 // decode keeps the fields as they came when they are no envelope.
-func decode(codec Codec, e rueidis.XRangeEntry) ingestq.Delivery {
-	envelope, err := codec.Decode(e.FieldValues)
+func decode(codec Codec, id string, fields map[string]string) ingestq.Delivery {
+	envelope, err := codec.Decode(fields)
 	if err != nil {
-		return ingestq.Delivery{ID: e.ID, Raw: e.FieldValues, Err: fmt.Errorf("decode delivery %s: %w", e.ID, err)}
+		return ingestq.Delivery{ID: id, Raw: fields, Err: fmt.Errorf("decode delivery %s: %w", id, err)}
 	}
-	return ingestq.Delivery{ID: e.ID, Envelope: envelope}
+	return ingestq.Decoded(id, envelope)
+}
+
+// unread is the body of an entry of which only the task was looked for.
+type unread struct {
+	codec  Codec
+	fields stream.Fields
+}
+
+// Envelope implements ingestq.Body.
+func (u unread) Envelope() *pb.TaskEnvelope {
+	e, _ := u.codec.Decode(u.fields.Map()) // Codec.Glance has made sure that there is no error
+	return e
 }
 
 // failure is ingestq.Failure; a time-out and a redirection, which a client of a cluster follows, say what they mean.

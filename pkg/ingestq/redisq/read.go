@@ -105,7 +105,7 @@ func (q *Queue) nothingMissed(since time.Time) {
 }
 
 // xread runs one XREADGROUP.
-func (q *Queue) xread(ctx context.Context, n int, block time.Duration, after string) ([]rueidis.XRangeEntry, error) {
+func (q *Queue) xread(ctx context.Context, n int, block time.Duration, after string) ([]stream.Entry, error) {
 	count := q.client.B().Xreadgroup().Group(q.cfg.Group, q.name).Count(int64(max(1, n)))
 	// The typed builder marks it as blocking, so that it gets a connection of its own (libraries: rueidis).
 	var command rueidis.Completed
@@ -114,11 +114,10 @@ func (q *Queue) xread(ctx context.Context, n int, block time.Duration, after str
 	} else {
 		command = count.Streams().Key(q.cfg.StreamKey).Id(after).Build()
 	}
-	streams, err := q.client.Do(ctx, command).AsXRead()
-	if err != nil && !rueidis.IsRedisNil(err) {
+	entries, err := stream.ReadEntries(q.client.Do(ctx, command), q.cfg.StreamKey)
+	if err != nil {
 		return nil, err
 	}
-	entries := streams[q.cfg.StreamKey]
 	if len(entries) > 0 {
 		q.readMu.Lock()
 		defer q.readMu.Unlock()
@@ -128,12 +127,19 @@ func (q *Queue) xread(ctx context.Context, n int, block time.Duration, after str
 }
 
 // decodeAll leaves an entry whose data is gone to who settles pending entries.
-func (q *Queue) decodeAll(entries []rueidis.XRangeEntry) []ingestq.Delivery {
+func (q *Queue) decodeAll(entries []stream.Entry) []ingestq.Delivery {
 	deliveries := make([]ingestq.Delivery, 0, len(entries))
-	for _, e := range entries {
-		if e.FieldValues != nil {
-			deliveries = append(deliveries, decode(q.codec, e))
+	bodies := make([]unread, len(entries))
+	for i, e := range entries {
+		if e.Fields == nil {
+			continue
 		}
+		if task, ok := q.codec.Glance(e.Fields); ok {
+			bodies[i] = unread{q.codec, e.Fields}
+			deliveries = append(deliveries, ingestq.Delivery{ID: e.ID, TaskID: task, Body: &bodies[i]})
+			continue
+		}
+		deliveries = append(deliveries, decode(q.codec, e.ID, e.Fields.Map()))
 	}
 	return deliveries
 }

@@ -119,7 +119,7 @@ func TestPartitionsSurviveAFailover(t *testing.T) {
 		require.Eventually(t, func() bool {
 			some, err := q.Read(t.Context(), 100, time.Second)
 			for _, d := range some {
-				seen[d.Envelope.GetTaskId()] = true
+				seen[d.Envelope().GetTaskId()] = true
 			}
 			return err == nil && len(seen) >= want
 		}, waitLimit, time.Millisecond)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/millweir/millweir/pkg/streammq"
+	"github.com/millweir/millweir/pkg/streammq/stream"
 	pb "github.com/millweir/millweir/proto"
 )
 
@@ -53,6 +54,9 @@ func (c codec) Encode(e *pb.TaskEnvelope) ([]pb.Field, error) {
 	}
 	return fields, nil
 }
+
+// Glance implements redisq.Codec: a payload is read as a whole.
+func (codec) Glance(stream.Fields) (string, bool) { return "", false }
 
 // Decode implements redisq.Codec.
 func (c codec) Decode(fields map[string]string) (*pb.TaskEnvelope, error) {

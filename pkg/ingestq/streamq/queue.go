@@ -128,18 +128,18 @@ func (q *Queue) again(more bool) {
 
 // delivery keeps the fields as they came when they are no envelope.
 func (q *Queue) delivery(d *streammq.Delivery) ingestq.Delivery {
-	out := ingestq.Delivery{ID: idOf(d.Partition, d.ID)}
-	var err error
+	id := idOf(d.Partition, d.ID)
+	e, err := pb.Decode(d.Payload)
 	if d.Err != nil {
 		err = fmt.Errorf("%w: %w", pb.ErrMalformed, d.Err)
-	} else if out.Envelope, err = pb.Decode(d.Payload); err == nil {
-		return out
 	}
-	out.Envelope, out.Raw = nil, make(map[string]string, len(d.Fields)/2)
+	if err == nil {
+		return ingestq.Decoded(id, e)
+	}
+	out := ingestq.Delivery{ID: id, Raw: make(map[string]string, len(d.Fields)/2), Err: fmt.Errorf("decode delivery %s: %w", id, err)}
 	for i := 0; i+1 < len(d.Fields); i += 2 {
 		out.Raw[d.Fields[i]] = d.Fields[i+1]
 	}
-	out.Err = fmt.Errorf("decode delivery %s: %w", out.ID, err)
 	return out
 }
 

@@ -38,12 +38,12 @@ func TestVersionsOfADocumentComeInOrderFromOnePartition(t *testing.T) {
 		require.Less(t, len(d.ID), 31, "it fits into the row")
 		partition, _, ok := splitID(d.ID)
 		require.True(t, ok)
-		doc := d.Envelope.GetDocumentId()
-		require.Less(t, last[doc], d.Envelope.GetTaskId(), "in the order of publishing")
+		doc := d.Envelope().GetDocumentId()
+		require.Less(t, last[doc], d.Envelope().GetTaskId(), "in the order of publishing")
 		if before, seen := home[doc]; seen {
 			require.Equal(t, before, partition)
 		}
-		last[doc], home[doc], used[partition] = d.Envelope.GetTaskId(), partition, true
+		last[doc], home[doc], used[partition] = d.Envelope().GetTaskId(), partition, true
 	}
 	require.Len(t, used, 4, "documents are spread")
 	stats, err := q.Stats(t.Context())
@@ -95,15 +95,15 @@ func TestAnyProcessReconcilesForARow(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, map[string]bool{got[0].ID: true, got[11].ID: true, "0:1-1": false, "7:1-1": false, "1-1": false}, found)
 	n, err := reclaimer.Requeue(t.Context(), []ingestq.Copy{
-		{ID: got[1].ID, Envelope: envelope(got[1].Envelope.GetDocumentId(), 1)}, {ID: got[2].ID, Envelope: envelope(got[2].Envelope.GetDocumentId(), 1)},
+		{ID: got[1].ID, Envelope: envelope(got[1].Envelope().GetDocumentId(), 1)}, {ID: got[2].ID, Envelope: envelope(got[2].Envelope().GetDocumentId(), 1)},
 	})
 	require.NoError(t, err)
 	require.Equal(t, 2, n)
 	copies := read(t, owner, 2)
 	for _, c := range copies {
-		require.True(t, strings.HasSuffix(c.Envelope.GetTaskId(), "-v0001"))
+		require.True(t, strings.HasSuffix(c.Envelope().GetTaskId(), "-v0001"))
 		at := slices.IndexFunc(got, func(d ingestq.Delivery) bool {
-			return d.Envelope.GetDocumentId() == c.Envelope.GetDocumentId()
+			return d.Envelope().GetDocumentId() == c.Envelope().GetDocumentId()
 		})
 		was, _, _ := splitID(got[at].ID)
 		is, _, _ := splitID(c.ID)

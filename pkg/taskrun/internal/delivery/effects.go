@@ -363,7 +363,7 @@ func (c *Effects) renewAll(ctx context.Context, ds []ingestq.Delivery) error {
 	}
 	ids := make([]string, len(ds))
 	for i, d := range ds {
-		ids[i] = d.Envelope.GetTaskId()
+		ids[i] = d.TaskID
 	}
 	slices.Sort(ids)
 	ids = slices.Compact(ids)

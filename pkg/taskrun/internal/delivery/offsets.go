@@ -33,7 +33,7 @@ func (o *committedOffsets) Release(delivery string) { o.Ack(delivery) }
 // HandBack enqueues the rows anew while the process goes on; after a stop a record that was not finished is read again.
 func (o *committedOffsets) HandBack(ctx context.Context, ds []ingestq.Delivery) {
 	for _, d := range ds {
-		if d.Envelope != nil && ctx.Err() == nil {
+		if d.TaskID != "" && ctx.Err() == nil {
 			o.renew(d)
 		}
 	}

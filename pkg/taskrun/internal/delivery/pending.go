@@ -42,8 +42,8 @@ func (p *pendingEntries) Release(string) {}
 // HandBack copies and acknowledges in one step.
 func (p *pendingEntries) HandBack(_ context.Context, ds []ingestq.Delivery) {
 	for _, d := range ds {
-		if d.Envelope != nil {
-			p.requeue(d.ID, d.Envelope)
+		if e := d.Envelope(); e != nil {
+			p.requeue(d.ID, e)
 		}
 	}
 }
@@ -155,7 +155,7 @@ func (p *pendingEntries) rowsOf(ctx context.Context, ps []ingestq.Pending) (map[
 	defer cancel()
 	var ids []string
 	for _, p := range ps {
-		if id := p.Envelope.GetTaskId(); id != "" {
+		if id := p.TaskID; id != "" {
 			ids = append(ids, id)
 		}
 	}
@@ -184,7 +184,7 @@ func (p *pendingEntries) reconcile(ctx context.Context, one page) error {
 	crash.Point("settle.after_scan")
 	var queued []ingestq.Pending
 	for _, e := range one.entries {
-		id := e.Envelope.GetTaskId()
+		id := e.TaskID
 		t, known := one.rows[id]
 		switch {
 		case e.Gone: // trimmed while pending; nothing in it can be read any more, and its row needs no entry
@@ -217,7 +217,7 @@ func (p *pendingEntries) renewAndCopy(ctx context.Context, queued []ingestq.Pend
 	}
 	entries := map[string][]string{}
 	for _, e := range queued {
-		id := e.Envelope.GetTaskId()
+		id := e.TaskID
 		entries[id] = append(entries[id], e.ID)
 	}
 	ctx, cancel := local.Bounded(ctx)
@@ -257,7 +257,7 @@ func (c *Effects) renewEnqueues(ctx context.Context, ids []string) ([]taskstate.
 func (p *pendingEntries) unpin(ctx context.Context, one page) error {
 	var ids []string
 	for _, e := range one.entries {
-		if one.rows[e.Envelope.GetTaskId()].Status == taskstate.StatusRetrying {
+		if one.rows[e.TaskID].Status == taskstate.StatusRetrying {
 			ids = append(ids, e.ID)
 		}
 	}
