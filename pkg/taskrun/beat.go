@@ -93,8 +93,8 @@ func (r *Runner) watchOnce(ctx context.Context) {
 		switch h.Watch(now, r.cfg.stallLimit) {
 		case local.SilenceNone:
 		case local.SilenceStalled:
-			r.deps.Log.LogAttrs(h.Ctx, slog.LevelWarn, "runner: task stalled",
-				slog.String("task_id", h.Task.ID), slog.String("stage", string(h.Stage())))
+			r.deps.Log.LogAttrs(h.Ctx(), slog.LevelWarn, "runner: task stalled",
+				slog.String("task_id", h.Task.ID), slog.String("stage", string(h.Stage())), slog.String("worker", h.Worker()))
 			h.Cancel(local.ErrStalled)
 		case local.SilenceHung:
 			r.writtenOff(h)

@@ -82,16 +82,20 @@ func TestHungRunIsWrittenOff(t *testing.T) {
 		w := newWorld(t)
 		w.task("x")
 		hang := make(chan struct{})
+		var log logged
+		w.log = &log
 		p := w.start("p", &testHandler{run: func(context.Context, Job) Result { <-hang; return Result{} }},
 			func(c *Config) {
 				c.Concurrency = 1
 				c.StallLimit = map[taskstate.Stage]time.Duration{taskstate.StageNone: time.Minute}
 			})
+		w.log = nil
 		other := w.start("q", &testHandler{}, func(c *Config) { c.MainLoop = false })
 		stillFor(62 * time.Second)
 		require.NoError(t, p.Ready())
 		stillFor(5 * time.Second)
 		require.ErrorContains(t, p.Ready(), "1 of 1 slots")
+		require.Contains(t, log.String(), "TestHungRunIsWrittenOff.", "the stack of the run")
 		stillFor(time.Minute)
 		require.Equal(t, []string{"x"}, other.kind.ran())
 		require.Equal(t, taskstate.StatusSucceeded, w.store.get("x").Status)

@@ -87,7 +87,7 @@ func (c *claimTx) decide(ctx context.Context, _ taskstate.Tx, m taskstate.DBCloc
 		if out[i].Answer == taskstate.AnswerReserved {
 			c.reserved = t.ID
 		}
-		if out[i].Answer == taskstate.AnswerClaimed {
+		if out[i].Answer == taskstate.AnswerClaimed && !c.r.silent() {
 			if text := attemptTrace(c.attempt(ctx, t)); text != "" {
 				out[i].Change.AttemptTrace = text
 			}
@@ -108,8 +108,7 @@ func (c *claimTx) attempt(ctx context.Context, t taskstate.Task) context.Context
 // conventions: "process"). It links to what made the message, and a retry or takeover to the attempt before. Unrecorded spans
 // cost no attributes. The context has the span and the task's id, for log lines and calls; it never ends by itself.
 func (r *Runner) beginAttempt(ctx context.Context, t taskstate.Task) context.Context {
-	ctx = telemetry.WithTask(trace.ContextWithSpanContext(context.WithoutCancel(ctx), trace.SpanContext{}), t.ID)
-	ctx = telemetry.WithTraceparent(telemetry.WithRequest(ctx, t.RequestID), t.TraceParent)
+	ctx = local.TaskContext(ctx, &t)
 	parent := trace.SpanContextFromContext(ctx)
 	ctx, span := r.deps.Tracer.Start(ctx, delivery.SpanName("process", r.destination), trace.WithSpanKind(trace.SpanKindConsumer))
 	if span.IsRecording() {
@@ -247,10 +246,12 @@ func (r *Runner) started(ctx context.Context, c *claimTx, o taskstate.Outcome, r
 		Delivery: entry, Recovery: recovery,
 		Began: now, Renewed: c.began, Reported: now, StageBegan: now, Progress: o.After.Progress,
 	}
-	a := c.attempt(ctx, o.Before)
-	h.Span = trace.SpanFromContext(a)
-	h.Ctx, h.Cancel = context.WithCancelCause(a)
-	r.describe(h)
+	h.Base, h.Span = ctx, silentSpan
+	if !r.silent() {
+		h.Attempt = c.attempt(ctx, o.Before)
+		h.Span = trace.SpanFromContext(h.Attempt)
+		r.describe(h)
+	}
 	r.slots.Ran(recovery)
 	empty, _ := r.claims.Empty()
 	h.Alone = empty && (r.slots.UsableNow() == 1 || r.isolated.Active())
@@ -258,8 +259,15 @@ func (r *Runner) started(ctx context.Context, c *claimTx, o taskstate.Outcome, r
 	if adopt {
 		r.effects.Adopt(h)
 	}
-	go r.work(h)
+	select {
+	case r.jobs <- h: // somebody waits for it
+	default:
+		go r.worker(h)
+	}
 }
+
+// silentSpan is the span of an attempt when nothing records.
+var silentSpan = trace.SpanFromContext(context.Background())
 
 // describe adds what is known once the claim is committed.
 func (r *Runner) describe(h *local.Claim) {

@@ -94,7 +94,10 @@ func sortArrivals(ds []ingestq.Delivery) (a arrivals, undecodable []ingestq.Deli
 }
 
 // arriving returns ctx with the trace of the first message that is sampled: the claim of many stands in it.
-func (a arrivals) arriving(ctx context.Context) context.Context {
+func (r *Runner) arriving(ctx context.Context, a *arrivals) context.Context {
+	if r.silent() {
+		return ctx
+	}
 	for _, id := range a.ids {
 		parent := a.byTask[id][0].Envelope().GetContext().GetTraceparent()
 		if telemetry.SpanContext(parent).IsSampled() {
@@ -153,7 +156,7 @@ func (r *Runner) tryTake(ctx context.Context, c *claimTx, a *arrivals) (used int
 		return 0, nil
 	}
 	c.reserving = !c.ownOnly && r.isolated.Begin()
-	outs, err := c.byIDs(a.arriving(ctx), a.ids)
+	outs, err := c.byIDs(r.arriving(ctx, a), a.ids)
 	if c.reserving && !reservedIn(outs) {
 		r.isolated.GiveUp()
 	}

@@ -248,7 +248,7 @@ func (f *finishTx) onTransition(ctx context.Context, tx taskstate.Tx, m taskstat
 // unwritten deals with an outcome whose own transaction fails although the database answers:
 // a success becomes a failed attempt that names the cause; what fails even so is left to its lease.
 func (r *Runner) unwritten(ctx context.Context, o outcome, err error) {
-	r.deps.Log.ErrorContext(o.h.Ctx, "runner: an outcome cannot be written", "task_id", o.h.Task.ID, "error", err)
+	r.deps.Log.ErrorContext(o.h.Ctx(), "runner: an outcome cannot be written", "task_id", o.h.Task.ID, "error", err)
 	if o.sort != outcomeSuccess {
 		r.transport.Release(o.h.Delivery)
 		r.claims.Drop(o.h)

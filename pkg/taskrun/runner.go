@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/trace/noop"
 
 	"github.com/millweir/millweir/pkg/crash"
 	"github.com/millweir/millweir/pkg/ingestq"
@@ -37,8 +38,10 @@ type Runner struct {
 	nudge chan struct{} // the recovery loop should look when the next row wakes: sooner than it thought
 	calls atomic.Int64  // makes lease owners unique
 
-	outcomes chan outcome  // one for each slot: beyond that a run keeps its slot, and so nothing new is claimed
-	ended    chan struct{} // closed when nobody takes outcomes any more
+	jobs     chan *local.Claim // to workers that have nothing to do
+	workers  atomic.Int64      // numbers them
+	outcomes chan outcome      // one for each slot: beyond that a run keeps its slot, and so nothing new is claimed
+	ended    chan struct{}     // closed when nobody takes outcomes any more
 	running  atomic.Bool
 }
 
@@ -54,7 +57,7 @@ func New(cfg Config, deps Deps) *Runner {
 		cfg: cfg, deps: deps, m: local.NewMetrics(deps.Metrics), health: local.NewHealth(cfg.heartbeat(), cfg.Policy.Lease, deps.Log, deps.Now),
 		slots: local.NewSlots(cfg.Concurrency), claims: local.NewClaims(), asking: local.NewCalls(), isolated: &local.Isolation{},
 		nudge: make(chan struct{}, 1), destination: delivery.DestinationOf(deps.Queue),
-		outcomes: make(chan outcome, cfg.Concurrency), ended: make(chan struct{}),
+		jobs: make(chan *local.Claim), outcomes: make(chan outcome, cfg.Concurrency), ended: make(chan struct{}),
 	}
 	if deps.Fit != nil {
 		r.fit.Err = local.ErrUnchecked
@@ -172,6 +175,12 @@ func (r *Runner) every(ctx context.Context, what string, interval time.Duration,
 // owner names this call in lease_owner: "process/token".
 func (r *Runner) owner() string {
 	return r.cfg.Process + "/" + strconv.FormatInt(r.calls.Add(1), 36)
+}
+
+// silent reports that nothing records spans.
+func (r *Runner) silent() bool {
+	_, yes := r.deps.Tracer.(noop.Tracer)
+	return yes
 }
 
 // handler returns who does tasks of a type; nil: nobody.

@@ -255,16 +255,15 @@ func TestAnOverdueRowMakesNoRetryLate(t *testing.T) {
 // The same process claims a task again: the older claim is lost at once, and what its run brings is not even tried.
 func TestNewClaimLosesTheOlderHold(t *testing.T) {
 	t.Parallel()
-	ctx, cancel := context.WithCancelCause(t.Context())
-	old := &local.Claim{Task: taskstate.Task{ID: "x"}, Token: taskstate.Token{Fence: 1}, Ctx: ctx, Cancel: cancel}
+	old := &local.Claim{Task: taskstate.Task{ID: "x"}, Token: taskstate.Token{Fence: 1}, Base: t.Context()}
 	hs := local.NewClaims()
 	hs.Add(old)
 	require.False(t, old.IsLost())
-	hs.Add(&local.Claim{Task: taskstate.Task{ID: "other"}, Token: taskstate.Token{Fence: 2}, Cancel: func(error) {}})
+	hs.Add(&local.Claim{Task: taskstate.Task{ID: "other"}, Token: taskstate.Token{Fence: 2}})
 	require.False(t, old.IsLost())
-	hs.Add(&local.Claim{Task: taskstate.Task{ID: "x"}, Token: taskstate.Token{Fence: 2}, Cancel: func(error) {}})
+	hs.Add(&local.Claim{Task: taskstate.Task{ID: "x"}, Token: taskstate.Token{Fence: 2}})
 	require.True(t, old.IsLost())
-	require.ErrorIs(t, context.Cause(ctx), taskstate.ErrLost)
+	require.ErrorIs(t, context.Cause(old.Ctx()), taskstate.ErrLost)
 	_, due := old.Beat(time.Now().Add(time.Hour), time.Second)
 	require.False(t, due, "a lost claim is not renewed")
 }

@@ -3,12 +3,14 @@ package taskrun
 import (
 	"context"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/millweir/millweir/pkg/taskrun/internal/local"
 	"github.com/millweir/millweir/pkg/taskstate"
 	"github.com/millweir/millweir/pkg/telemetry"
 )
@@ -28,6 +30,32 @@ func TestUntracedClaimWritesNoTrace(t *testing.T) { // not parallel: it counts a
 	got := testing.AllocsPerRun(200, func() { trace.SpanFromContext(p.beginAttempt(context.Background(), task)).End() })
 	t.Logf("allocations of an untraced attempt: %.0f", got)
 	require.Less(t, got, 25.0)
+}
+
+// Where nothing records, a run has the ids of its task all the same, when it asks; and its context ends as any other, with the
+// first cause, whether somebody asked before or after.
+func TestARunHasItsIdsAndItsEndWhenItAsks(t *testing.T) {
+	t.Parallel()
+	require.True(t, newWorld(t).make("a", &testHandler{}).silent())
+	for _, asked := range []bool{true, false} {
+		h := &local.Claim{Task: taskstate.Task{ID: "t", RequestID: "r", TraceParent: accepted + "0"}, Base: t.Context()}
+		if asked {
+			require.NoError(t, context.Cause(h.Ctx()))
+		}
+		require.NoError(t, h.Ctx().Err())
+		require.NoError(t, h.Cause())
+		h.Cancel(local.ErrStalled)
+		h.Cancel(nil)
+		require.ErrorIs(t, h.Ctx().Err(), context.Canceled)
+		require.ErrorIs(t, h.Cause(), local.ErrStalled)
+		require.ErrorIs(t, context.Cause(h.Ctx()), local.ErrStalled)
+		below, cancel := context.WithTimeout(h.Ctx(), time.Hour)
+		require.ErrorIs(t, context.Cause(below), local.ErrStalled)
+		cancel()
+		<-h.Ctx().Done()
+		require.Equal(t, "t", telemetry.TaskID(h.Ctx()))
+		require.Equal(t, accepted+"0", telemetry.Traceparent(h.Ctx()), "calls and log lines keep the trace of the upload")
+	}
 }
 
 // What the claim notes in its row is what the next claim links to; the transaction may run twice.

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"runtime/debug"
 	"runtime/pprof"
+	"strconv"
 	"time"
 
 	"github.com/millweir/millweir/pkg/crash"
@@ -23,8 +24,9 @@ const (
 	CodeInternal = "INTERNAL"
 )
 
-// labelTask marks a task's goroutine in profiles, so that a hung one's stack can be found.
-const labelTask = "task_id"
+// labelWorker marks a worker's goroutine in profiles, and those that its runs start, so that the stack of a hung run can be found:
+// log lines about a silent run name its worker.
+const labelWorker = "task_worker"
 
 // outcomeSort tells how a run ended.
 type outcomeSort int
@@ -59,13 +61,27 @@ func errUnexpected(o taskstate.Outcome) error {
 	return fmt.Errorf("unexpected answer %q", o.Answer)
 }
 
-// work is a task's goroutine: run, judge, hand the outcome over, free the slot.
+// worker is a goroutine that does one claim after the other: its stack has grown already. There are as many as claims have run at
+// once; they wait for more until nobody takes outcomes any more.
+func (r *Runner) worker(h *local.Claim) {
+	name := strconv.FormatInt(r.workers.Add(1), 10)
+	labelled := pprof.WithLabels(context.Background(), pprof.Labels(labelWorker, name))
+	for {
+		pprof.SetGoroutineLabels(labelled) // a run may have set others
+		h.RunBy(name)
+		r.work(h)
+		select {
+		case h = <-r.jobs:
+		case <-r.ended:
+			return
+		}
+	}
+}
+
+// work is the life of a claim: run, judge, hand the outcome over, free the slot.
 func (r *Runner) work(h *local.Claim) {
 	defer h.Cancel(nil)
-	ctx := h.Ctx
-	var res Result
-	pprof.Do(ctx, pprof.Labels(labelTask, h.Task.ID), func(ctx context.Context) { res = r.runPatiently(ctx, h) })
-
+	res := r.runPatiently(h.Ctx(), h)
 	stage, took, hung := h.Finish(r.deps.Now())
 	r.stageTook(stage, took)
 	delivery.FailSpan(h.Span, res.Err)
@@ -138,7 +154,7 @@ func (r *Runner) stageTook(stage taskstate.Stage, took time.Duration) {
 // validate makes an outcome of a result; ok is false when the claim is known to be lost.
 func (r *Runner) validate(h *local.Claim, res Result) (o outcome, ok bool) {
 	o = outcome{h: h, result: res}
-	cause := context.Cause(h.Ctx)
+	cause := h.Cause()
 	switch {
 	case h.IsLost():
 		return o, false
@@ -151,7 +167,7 @@ func (r *Runner) validate(h *local.Claim, res Result) (o outcome, ok bool) {
 		o.sort, o.message = outcomeHandBack, "its process stops"
 	case errors.Is(res.Err, ErrProcess):
 		o.sort, o.message = outcomeHandBack, "a fault of its process: "+r.classify(h, res.Err).Cause
-		r.unfit(h.Ctx, res.Err)
+		r.unfit(h.Ctx(), res.Err)
 	case errors.Is(res.Err, ErrElsewhere):
 		o.sort, o.message = outcomeHandBack, r.classify(h, res.Err).Cause
 	case errors.Is(cause, local.ErrStalled):
@@ -176,7 +192,7 @@ func (r *Runner) stallFailure(h *local.Claim) taskstate.Failure {
 // classify asks the kind about an error; what the kind does not name stays an internal error.
 func (r *Runner) classify(h *local.Claim, err error) (f taskstate.Failure) {
 	if thrown, ok := errors.AsType[*panicError](err); ok {
-		r.deps.Log.ErrorContext(h.Ctx, "runner: task panicked", "task_id", h.Task.ID, "error", err, "stack", string(thrown.stack))
+		r.deps.Log.ErrorContext(h.Ctx(), "runner: task panicked", "task_id", h.Task.ID, "error", err, "stack", string(thrown.stack))
 		return internalFailure(err)
 	}
 	if guard(func() error { f = r.handler(h.Task.Type).Classify(err); return nil }) != nil {
@@ -199,13 +215,13 @@ func internalFailure(err error) taskstate.Failure {
 	}
 }
 
-// hungStack is the stack of a task's goroutine, for the log.
-func hungStack(taskID string) string {
+// hungStack is the stack of a worker's goroutine, for the log.
+func hungStack(worker string) string {
 	var buf bytes.Buffer
 	if err := pprof.Lookup("goroutine").WriteTo(&buf, 1); err != nil {
 		return err.Error()
 	}
-	mark := []byte(`"` + labelTask + `":"` + taskID + `"`)
+	mark := []byte(`"` + labelWorker + `":"` + worker + `"`)
 	for block := range bytes.SplitSeq(buf.Bytes(), []byte("\n\n")) {
 		if bytes.Contains(block, mark) {
 			return string(block)
@@ -216,6 +232,6 @@ func hungStack(taskID string) string {
 
 // writtenOff logs a run that ignores its end.
 func (r *Runner) writtenOff(h *local.Claim) {
-	r.deps.Log.LogAttrs(h.Ctx, slog.LevelError, "runner: a cancelled run does not return; its slot is written off",
-		slog.String("task_id", h.Task.ID), slog.String("stage", string(h.Stage())), slog.String("stack", hungStack(h.Task.ID)))
+	r.deps.Log.LogAttrs(h.Ctx(), slog.LevelError, "runner: a cancelled run does not return; its slot is written off",
+		slog.String("task_id", h.Task.ID), slog.String("stage", string(h.Stage())), slog.String("worker", h.Worker()), slog.String("stack", hungStack(h.Worker())))
 }

@@ -1,6 +1,8 @@
 package taskrun
 
 import (
+	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -80,6 +82,7 @@ type world struct {
 	store  *memStore
 	stream *memStream
 	outbox *memOutbox // nil: none
+	log    io.Writer  // of runners that are made from here on; nil: nobody reads it
 	stops  map[string]*standstill
 }
 
@@ -122,7 +125,7 @@ func (w *world) make(name string, kind *testHandler, edit ...func(c *Config)) *p
 	}
 	deps := Deps{
 		Store: w.store, Queue: w.stream.Join(name), Handlers: map[string]Handler{"test": handler},
-		Log: slog.New(slog.NewTextHandler(io.Discard, nil)), Metrics: p.reg,
+		Log: slog.New(slog.NewTextHandler(cmp.Or(w.log, io.Discard), nil)), Metrics: p.reg,
 	}
 	if s := w.stops[name]; s != nil {
 		deps.Store, deps.Now = stoppedStore{w.store, s}, func() time.Time { s.wait(); return time.Now() }
@@ -134,6 +137,11 @@ func (w *world) make(name string, kind *testHandler, edit ...func(c *Config)) *p
 		}
 	}
 	p.Runner = New(cfg, deps)
+	w.t.Cleanup(func() {
+		if !p.running.Load() {
+			close(p.ended) // for workers of claims that the test made
+		}
+	})
 	return p
 }
 
@@ -168,6 +176,24 @@ func stillFor(d time.Duration) {
 // result is one value of ingest_task_process_total.
 func (p *process) result(r string) float64 {
 	return testutil.ToFloat64(p.m.Processed.WithLabelValues(r))
+}
+
+// logged is what a runner has logged.
+type logged struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *logged) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(b)
+}
+
+func (l *logged) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
 }
 
 // bubble runs a test in a synctest bubble.

@@ -49,7 +49,7 @@ func Setup(ctx context.Context, o SetupOptions) (shutdown func(context.Context) 
 		repeated.Log(context.Background(), slog.LevelWarn, "otel", "telemetry: export", slog.Any("error", err))
 	}))
 	opts := []sdktrace.TracerProviderOption{sdktrace.WithSampler(sdktrace.ParentBased(sdktrace.NeverSample()))}
-	if exportWanted("TRACES") {
+	if TracesExported() {
 		if opts, err = exportOptions(ctx, o); err != nil {
 			return nil, fmt.Errorf("set up traces: %w", err)
 		}
@@ -62,6 +62,9 @@ func Setup(ctx context.Context, o SetupOptions) (shutdown func(context.Context) 
 	otel.SetTracerProvider(provider)
 	return func(ctx context.Context) error { return errors.Join(endMetrics(ctx), provider.Shutdown(ctx)) }, nil
 }
+
+// TracesExported tells whether spans go out over OTLP/HTTP (Setup): where they do not, what makes many need not begin them.
+func TracesExported() bool { return exportWanted("TRACES") }
 
 // exportWanted tells whether the environment names where a signal goes: TRACES or METRICS.
 func exportWanted(signal string) bool {

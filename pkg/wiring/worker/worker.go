@@ -19,6 +19,7 @@ import (
 	"github.com/millweir/millweir/pkg/outbox"
 	"github.com/millweir/millweir/pkg/process"
 	"github.com/millweir/millweir/pkg/taskrun"
+	"github.com/millweir/millweir/pkg/telemetry"
 	"github.com/millweir/millweir/pkg/wiring"
 	"github.com/millweir/millweir/pkg/wiring/documents"
 	"github.com/millweir/millweir/pkg/wiring/queue"
@@ -107,7 +108,9 @@ func Services(p *documents.Parts, s *Settings, role Role) ([]process.Service, er
 	}
 	deps.Store, deps.Handlers = p.Store, map[string]taskrun.Handler{ingest.TypeDocument: kind}
 	deps.Log, deps.Metrics, deps.Fit = p.Env.Log, p.Env.Metrics, kind.Fit
-	deps.Tracer = otel.Tracer("github.com/millweir/millweir/pkg/taskrun")
+	if telemetry.TracesExported() {
+		deps.Tracer = otel.Tracer("github.com/millweir/millweir/pkg/taskrun")
+	}
 	runner := taskrun.New(cfg, deps)
 	p.Env.Ready.Register("uploads", func(ctx context.Context) error { return p.CheckUploads(ctx, a, role.sweeps()) })
 	p.Env.Ready.Register("queue", deps.Queue.Ping)

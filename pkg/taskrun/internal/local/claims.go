@@ -35,10 +35,15 @@ type Claim struct {
 	Began    time.Time
 	// EntryGone: the queue had no such entry when it was to be adopted; the run goes on without one (design D4).
 	EntryGone atomic.Bool
-	Ctx       context.Context // one per claim: it is cancelled from outside its goroutine; claims the attempt's span
-	Span      trace.Span      // of the attempt: ends when the claim is dropped
+	Base      context.Context // of the process
+	Attempt   context.Context // with the attempt's span and the task's ids; nil: nothing records, Base has to do
+	Span      trace.Span      // of the attempt: ends when the claim is dropped; one that does nothing when nothing records
 	ending    trace.Span      // of the finish; nil before it
-	Cancel    context.CancelCauseFunc
+
+	ctxMu  sync.Mutex
+	made   context.Context // see Ctx; nil: nobody asked
+	cancel context.CancelCauseFunc
+	ended  error // the cause of the end; nil: it goes on
 
 	mu         sync.Mutex
 	Progress   taskstate.Progress
@@ -48,8 +53,9 @@ type Claim struct {
 	StageBegan time.Time
 	stalled    time.Time // when it was cancelled for silence; zero: it was not
 	lost       bool
-	hung       bool // written off: not renewed any more
-	done       bool // its goroutine has returned
+	worker     string // who runs it; empty: nobody yet
+	hung       bool   // written off: not renewed any more
+	done       bool   // its goroutine has returned
 }
 
 // Holder is who finishes it.
@@ -184,6 +190,20 @@ func (h *Claim) Watch(now time.Time, limit func(taskstate.Stage) time.Duration) 
 	return SilenceNone
 }
 
+// RunBy notes which worker runs it.
+func (h *Claim) RunBy(worker string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.worker = worker
+}
+
+// Worker is who runs it, as goroutines are labelled in profiles; empty: nobody yet.
+func (h *Claim) Worker() string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.worker
+}
+
 // Stage is where it is.
 func (h *Claim) Stage() taskstate.Stage {
 	h.mu.Lock()
@@ -194,7 +214,7 @@ func (h *Claim) Stage() taskstate.Stage {
 // Finishing begins the span of the finish, from the end of the run to its commit.
 func (h *Claim) Finishing(tracer trace.Tracer) {
 	if h.Span != nil && h.Span.IsRecording() {
-		_, span := tracer.Start(h.Ctx, "finish")
+		_, span := tracer.Start(h.Ctx(), "finish")
 		h.mu.Lock()
 		h.ending = span
 		h.mu.Unlock()
