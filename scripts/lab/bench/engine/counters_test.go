@@ -36,7 +36,7 @@ func TestWhatATaskCosts(t *testing.T) {
 	// The same for batches of exactly 64, whatever size they had: a claim and a finish are a transaction each.
 	require.LessOrEqual(t, drain.SQL.Statements/drain.SQL.Named["Com_commit"]*2/batchOf, 0.2, "statements in batches of 64")
 	require.LessOrEqual(t, submit.allocs, 80.0, "allocations of a bulk submit")
-	require.LessOrEqual(t, drain.allocs, 200.0, "allocations")
+	require.LessOrEqual(t, drain.allocs, 110.0, "allocations")
 }
 
 // newTestRig is a rig on servers that nobody else has.
