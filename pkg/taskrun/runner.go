@@ -39,7 +39,6 @@ type Runner struct {
 	calls atomic.Int64  // makes lease owners unique
 
 	jobs     chan *local.Claim // to workers that have nothing to do
-	workers  atomic.Int64      // numbers them
 	outcomes chan outcome      // one for each slot: beyond that a run keeps its slot, and so nothing new is claimed
 	ended    chan struct{}     // closed when nobody takes outcomes any more
 	running  atomic.Bool

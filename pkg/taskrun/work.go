@@ -9,6 +9,7 @@ import (
 	"runtime/debug"
 	"runtime/pprof"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	"github.com/millweir/millweir/pkg/crash"
@@ -27,6 +28,9 @@ const (
 // labelWorker marks a worker's goroutine in profiles, and those that its runs start, so that the stack of a hung run can be found:
 // log lines about a silent run name its worker.
 const labelWorker = "task_worker"
+
+// workers numbers the workers of all runners: a profile is of the whole program.
+var workers atomic.Int64
 
 // outcomeSort tells how a run ended.
 type outcomeSort int
@@ -64,7 +68,7 @@ func errUnexpected(o taskstate.Outcome) error {
 // worker is a goroutine that does one claim after the other: its stack has grown already. There are as many as claims have run at
 // once; they wait for more until nobody takes outcomes any more.
 func (r *Runner) worker(h *local.Claim) {
-	name := strconv.FormatInt(r.workers.Add(1), 10)
+	name := strconv.FormatInt(workers.Add(1), 10)
 	labelled := pprof.WithLabels(context.Background(), pprof.Labels(labelWorker, name))
 	for {
 		pprof.SetGoroutineLabels(labelled) // a run may have set others
