@@ -35,27 +35,25 @@ func (r *Runner) finishLoop(ctx context.Context) {
 	}
 }
 
-// gather adds what is waiting; a second claim of the same task goes into the next batch.
+// gather adds what is waiting and sorts it by task, in the order of locks, in which the store returns rows too; a second claim of
+// the same task goes into the next batch.
 func (r *Runner) gather(batch []outcome) (now, later []outcome) {
-	seen := map[string]bool{}
-	add := func(o outcome) {
-		if seen[o.h.Task.ID] {
-			later = append(later, o)
-			return
-		}
-		seen[o.h.Task.ID] = true
-		now = append(now, o)
-	}
-	for _, o := range batch {
-		add(o)
-	}
-	for len(now) < r.cfg.FinishBatch {
+	for waits := true; waits && len(batch) < r.cfg.FinishBatch; {
 		select {
 		case o := <-r.outcomes:
-			add(o)
+			batch = append(batch, o)
 		default:
-			return now, later
+			waits = false
 		}
+	}
+	slices.SortStableFunc(batch, func(a, b outcome) int { return cmp.Compare(a.h.Task.ID, b.h.Task.ID) })
+	now = batch[:0]
+	for _, o := range batch {
+		if len(now) > 0 && now[len(now)-1].h.Task.ID == o.h.Task.ID {
+			later = append(later, o)
+			continue
+		}
+		now = append(now, o)
 	}
 	return now, later
 }
@@ -63,24 +61,28 @@ func (r *Runner) gather(batch []outcome) (now, later []outcome) {
 // finishTx is one finishing transaction; its hooks may run again when the transaction is retried.
 type finishTx struct {
 	r        *Runner
-	byID     map[string]outcome
+	batch    []outcome // by task
 	types    map[string]string
 	payloads map[string]any
 	epoch    int64
 	unsure   bool // the outcome of a try before is unknown: what it wrote is this process's own
 }
 
-// finishBatch commits outcomes, as often as the database needs, and then does what follows from them.
+// of is the outcome of a task of the batch.
+func (f *finishTx) of(id string) outcome {
+	i, _ := slices.BinarySearchFunc(f.batch, id, func(o outcome, id string) int { return cmp.Compare(o.h.Task.ID, id) })
+	return f.batch[i]
+}
+
+// finishBatch commits outcomes, sorted by task, as often as the database needs, and then does what follows from them.
 func (r *Runner) finishBatch(ctx context.Context, batch []outcome) {
-	// In the order of locks, in which the store returns them too.
-	slices.SortFunc(batch, func(a, b outcome) int { return cmp.Compare(a.h.Task.ID, b.h.Task.ID) })
 	n := len(batch)
-	f := &finishTx{r: r, byID: make(map[string]outcome, n), types: make(map[string]string, n), payloads: make(map[string]any, n)}
+	f := &finishTx{r: r, batch: batch, types: make(map[string]string, n), payloads: map[string]any{}}
 	b := taskstate.Batch{IDs: make([]string, n), Scope: taskstate.System(), Decide: f.decide, OnTransition: f.onTransition, Held: make([]taskstate.Task, n)}
 	for i, o := range batch {
 		id := o.h.Task.ID
-		b.IDs[i], f.byID[id], f.types[id] = id, o, o.h.Task.Type
-		if o.sort == outcomeSuccess {
+		b.IDs[i], f.types[id] = id, o.h.Task.Type
+		if o.sort == outcomeSuccess && o.result.Payload != nil {
 			f.payloads[id] = o.result.Payload
 		}
 		if o.sort == outcomeSuccess && r.decider(o.h.Task.Type) != nil {
@@ -102,7 +104,7 @@ func (r *Runner) finishBatch(ctx context.Context, batch []outcome) {
 	r.effects.Together(func() {
 		for _, out := range outs {
 			if out.Err == nil {
-				o := f.byID[out.TaskID]
+				o := f.of(out.TaskID)
 				r.finished(ctx, o, f.read(o, out), f.epoch)
 				r.claims.Drop(o.h)
 			}
@@ -110,7 +112,7 @@ func (r *Runner) finishBatch(ctx context.Context, batch []outcome) {
 	})
 	var again []outcome
 	for _, out := range outs {
-		switch o := f.byID[out.TaskID]; {
+		switch o := f.of(out.TaskID); {
 		case local.Unavailable(out.Err): // the database went away between two rows
 			again = append(again, o)
 		case out.Err != nil:
@@ -163,13 +165,13 @@ func (r *Runner) commit(ctx context.Context, f *finishTx, b taskstate.Batch) ([]
 func (f *finishTx) decide(ctx context.Context, tx taskstate.Tx, m taskstate.DBClock, tasks []taskstate.Task) ([]taskstate.Decision, error) {
 	f.epoch = m.Epoch
 	out := make([]taskstate.Decision, len(tasks))
-	at := make(map[string]int, len(tasks))
+	at := map[string]int{} // places of those
 	dones := map[string][]Done{}
 	for i, t := range tasks {
-		o := f.byID[t.ID]
-		at[t.ID] = i
+		o := f.of(t.ID)
 		h := o.h.Holder(f.r.cfg.Process)
 		if o.sort == outcomeSuccess && h.Holds(m, t) && f.r.decider(t.Type) != nil {
+			at[t.ID] = i
 			dones[t.Type] = append(dones[t.Type], Done{Task: t, Holder: h, Result: o.result})
 			continue
 		}
