@@ -54,7 +54,7 @@ func TestWhatAnUploadCosts(t *testing.T) {
 	require.LessOrEqual(t, per.Commits, 0.1, "commits")
 	require.LessOrEqual(t, per.Statements/per.Commits, 11.0, "statements of a transaction, whatever number of uploads shares it")
 	if !underRace {
-		require.LessOrEqual(t, per.Statements, 0.5, "statements")
+		require.LessOrEqual(t, per.Statements, 0.56, "statements: 10 a transaction, which 18 uploads and more share")
 	}
 	per = cost("with keys", true) // how many claims and releases of keys meet is chance: 0.16 to 0.21 commits were seen
 	require.LessOrEqual(t, per.Commits, 0.3, "commits")
