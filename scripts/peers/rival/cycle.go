@@ -67,11 +67,29 @@ func updateOf(set, condition string) statement {
 func ofID(id string) []any { return []any{id} }
 
 const (
-	never  = "'9999-12-31 00:00:00'"
-	lease  = "NOW(6) + INTERVAL 30 SECOND"
-	logged = `INSERT INTO ingest_task_transition (task_id, from_status, to_status, reason, attempt_count, crash_count, fence,
-timeline, actor, lease_expires_at, delivery, call_id, created_at)`
+	never = "'9999-12-31 00:00:00'"
+	lease = "NOW(6) + INTERVAL 30 SECOND"
 )
+
+// logged are the statements of the log: the call's row with its tasks' ids, and a row for each of them.
+func logged(from, to, reason, actor, lease string, fence int, delivery string) []statement {
+	return []statement{{
+		text: func(n int) string {
+			return fmt.Sprintf(`INSERT INTO ingest_task_call (call_id, from_status, to_status, reason, timeline, actor, lease_expires_at, tasks, ids, created_at)
+VALUES ('0123456789abcdef', %s, %s, %s, 1, %s, %s, %d, ?, NOW(6))`, from, to, reason, actor, lease, n)
+		},
+		args: func(ids []string) []any {
+			raw := make([]byte, 0, len(ids)*len(uuid.UUID{}))
+			for _, id := range ids {
+				u := uuid.MustParse(id)
+				raw = append(raw, u[:]...)
+			}
+			return []any{raw}
+		},
+	}, insertOf(`INSERT INTO ingest_task_log (task_id, call_no, attempt_count, crash_count, fence, delivery)`,
+		fmt.Sprintf("(?, LAST_INSERT_ID(), 0, 0, %d, %s)", fence, delivery),
+		func(id string) []any { u := uuid.MustParse(id); return []any{u[:]} })}
+}
 
 // ourShape is the product's own schema, with every column that the product writes.
 func ourShape() shape {
@@ -85,22 +103,17 @@ func ourShape() shape {
 			_, err = s.Migrate(ctx)
 			return err
 		},
-		steps: [3][]statement{{
+		steps: [3][]statement{append([]statement{
 			insertOf(`INSERT INTO ingest_task (id, user_id, type, channel, payload, status, max_attempts, wake_at, promised_at, created_at, updated_at)`,
 				"(?, 'local', 'noop', 'http', ?, 'QUEUED', 10, NOW(6), NOW(6), NOW(6), NOW(6))",
 				func(id string) []any { return []any{id, Payload(0)} }),
-			insertOf(logged, "(?, NULL, 'QUEUED', 'ACCEPTED', 0, 0, 0, 1, 'user:local', NULL, '', '0123456789abcdef', NOW(6))", ofID),
-		}, {
+		}, logged("NULL", "'QUEUED'", "'ACCEPTED'", "'user:local'", "NULL", 0, "NULL")...), append([]statement{
 			updateOf(`status = 'RUNNING', fence = fence + 1, lease_owner = 'peers-1/1', lease_expires_at = `+lease+`, wake_at = `+lease+`,
 promise_count = 0, delivery = '1700000000000-0', updated_at = NOW(6)`, "status = 'QUEUED' AND fence = 0"),
-			insertOf(logged, `(?, 'QUEUED', 'RUNNING', 'CLAIMED', 0, 0, 1, 1, 'worker:peers-1', `+lease+`, '1700000000000-0',
-'0123456789abcdef', NOW(6))`, ofID),
-		}, {
+		}, logged("'QUEUED'", "'RUNNING'", "'CLAIMED'", "'worker:peers-1'", lease, 1, "'1700000000000-0'")...), append([]statement{
 			updateOf(`status = 'SUCCEEDED', lease_expires_at = `+never+`, wake_at = `+never+`,
 stage = 'done', progress = 100, updated_at = NOW(6)`, "status = 'RUNNING' AND fence = 1"),
-			insertOf(logged, `(?, 'RUNNING', 'SUCCEEDED', 'DONE', 0, 0, 1, 1, 'worker:peers-1', NULL, '',
-'0123456789abcdef', NOW(6))`, ofID),
-		}},
+		}, logged("'RUNNING'", "'SUCCEEDED'", "'DONE'", "'worker:peers-1'", "NULL", 1, "NULL")...)},
 	}
 }
 
