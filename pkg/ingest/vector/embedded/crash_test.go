@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -28,7 +29,11 @@ const childDir = "MILLWEIR_TEST_VECTOR_DIR"
 
 func TestMain(m *testing.M) {
 	if dir := os.Getenv(childDir); dir != "" {
-		if err := writeUntilKilled(dir); err != nil {
+		work := writeUntilKilled
+		if os.Getenv(childDir+"_CHILD") != "" {
+			work = leaveAChild
+		}
+		if err := work(dir); err != nil {
 			fmt.Println("error", err)
 			os.Exit(1)
 		}
@@ -266,6 +271,58 @@ func TestOneProcessAtATime(t *testing.T) {
 	err = again.Upsert(t.Context(), "b", vectortest.RandomRows(0, 1, 3, "v"))
 	require.ErrorIs(t, err, embedded.ErrClosed)
 	require.Equal(t, ingest.CodeVector, ingest.AsFailure(err).Code)
+}
+
+// leaveAChild opens the store, starts a process that has its files, as one has that is between fork and exec, and waits to be killed.
+func leaveAChild(dir string) error {
+	if _, err := embedded.Open(dir, embedded.Options{}); err != nil {
+		return err
+	}
+	entries, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		return err
+	}
+	child := exec.Command("cat")
+	child.Stdin = os.Stdin
+	for _, e := range entries {
+		n, _ := strconv.Atoi(e.Name())
+		if path, err := os.Readlink("/proc/self/fd/" + e.Name()); err == nil && strings.HasPrefix(path, dir) {
+			child.ExtraFiles = append(child.ExtraFiles, os.NewFile(uintptr(n), path))
+		}
+	}
+	if len(child.ExtraFiles) == 0 {
+		return errors.New("it has no file open")
+	}
+	if err := child.Start(); err != nil {
+		return err
+	}
+	fmt.Println("put 0")
+	select {}
+}
+
+// The lock goes with its process, also when a child of it lives on with its files.
+func TestTheLockGoesWithItsProcess(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	child := exec.Command(os.Args[0])
+	child.Env = append(os.Environ(), childDir+"="+dir, childDir+"_CHILD=1")
+	in, err := child.StdinPipe() // its child ends with it
+	require.NoError(t, err)
+	out, err := child.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, child.Start())
+	lines := bufio.NewScanner(out)
+	require.True(t, lines.Scan())
+	require.Equal(t, "put 0", lines.Text())
+	_, err = embedded.Open(dir, embedded.Options{})
+	require.ErrorIs(t, err, embedded.ErrInUse)
+	require.NoError(t, child.Process.Kill())
+	_, err = child.Process.Wait()
+	require.NoError(t, err)
+	store, err := embedded.Open(dir, embedded.Options{})
+	require.NoError(t, err)
+	require.NoError(t, store.Close())
+	require.NoError(t, in.Close())
 }
 
 func TestMemoryIsBounded(t *testing.T) {

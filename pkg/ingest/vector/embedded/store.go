@@ -45,6 +45,7 @@ type Store struct {
 	opts  Options
 	root  *os.Root
 	lock  *os.File
+	dir   dirID
 	bytes atomic.Int64 // memory of all tables
 
 	mu          sync.Mutex
@@ -65,15 +66,12 @@ func Open(dir string, opts Options) (*Store, error) {
 		return nil, fmt.Errorf("vector directory: %w", err)
 	}
 	s := &Store{opts: opts.withDefaults(), root: root, collections: map[string]*collection{}}
-	if s.lock, err = root.OpenFile(lockName, os.O_RDWR|os.O_CREATE, 0o600); err == nil {
-		if err = lockFile(s.lock); err == nil {
-			err = s.sweepTemp()
+	if s.lock, s.dir, err = lockDir(root); err == nil {
+		if err = s.sweepTemp(); err != nil {
+			_ = unlockDir(s.lock, s.dir)
 		}
 	}
 	if err != nil {
-		if s.lock != nil {
-			_ = s.lock.Close()
-		}
 		_ = root.Close()
 		return nil, fmt.Errorf("vector directory: %w", err)
 	}
@@ -113,7 +111,7 @@ func (s *Store) Close() error {
 		problems = append(problems, c.shut(ErrClosed))
 		<-c.writing
 	}
-	return errors.Join(append(problems, unlockFile(s.lock), s.lock.Close(), s.root.Close())...)
+	return errors.Join(append(problems, unlockDir(s.lock, s.dir), s.root.Close())...)
 }
 
 // Upsert writes all rows or none, and returns after they are on disk; see ingest.VectorStore.
@@ -421,14 +419,48 @@ func failure(err error, format string, args ...any) error {
 	return f
 }
 
-// lockFile takes the directory for this process; the kernel gives it back when the process ends, however it ends.
-func lockFile(f *os.File) error {
-	err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
-	if errors.Is(err, syscall.EWOULDBLOCK) {
-		return ErrInUse
+// lockDir takes the directory for this process; the kernel gives it back when the process ends, however it ends. A record lock
+// belongs to the process alone: with flock, a child that is between fork and exec would still have it. But it hinders nobody in
+// the same process, and goes when any descriptor of its file is closed; so a process knows what it has open.
+func lockDir(root *os.Root) (lock *os.File, id dirID, err error) {
+	info, err := root.Stat(".")
+	if err != nil {
+		return nil, id, err
 	}
-	return err
+	stat, _ := info.Sys().(*syscall.Stat_t)
+	id = dirID{uint64(stat.Dev), stat.Ino} //nolint:unconvert // 32 bits on some systems
+	taken.Lock()
+	defer taken.Unlock()
+	if taken.dirs[id] {
+		return nil, id, ErrInUse
+	}
+	if lock, err = root.OpenFile(lockName, os.O_RDWR|os.O_CREATE, 0o600); err != nil {
+		return nil, id, err
+	}
+	err = syscall.FcntlFlock(lock.Fd(), syscall.F_SETLK, &syscall.Flock_t{Type: syscall.F_WRLCK})
+	if err != nil {
+		if errors.Is(err, syscall.EAGAIN) || errors.Is(err, syscall.EACCES) {
+			err = ErrInUse
+		}
+		return nil, id, errors.Join(err, lock.Close())
+	}
+	taken.dirs[id] = true
+	return lock, id, nil
 }
 
-// unlockFile gives the lock back at once: closing alone would leave it with a child that is between fork and exec.
-func unlockFile(f *os.File) error { return syscall.Flock(int(f.Fd()), syscall.LOCK_UN) }
+// unlockDir gives the directory back.
+func unlockDir(lock *os.File, id dirID) error {
+	taken.Lock()
+	defer taken.Unlock()
+	delete(taken.dirs, id)
+	return lock.Close()
+}
+
+// dirID is a directory by whatever path.
+type dirID struct{ device, inode uint64 }
+
+// taken are the directories that this process has open.
+var taken = struct {
+	sync.Mutex
+	dirs map[dirID]bool
+}{dirs: map[dirID]bool{}}
