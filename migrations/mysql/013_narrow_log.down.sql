@@ -1,4 +1,4 @@
--- The table again, of what the view says; a run that broke off is repeated.
+-- The table again, of what the two say; a run that broke off is repeated.
 SET @there = (SELECT COUNT(*) FROM information_schema.tables
                WHERE table_schema = DATABASE() AND table_name = 'ingest_task_transition' AND table_type = 'BASE TABLE');
 CREATE TABLE IF NOT EXISTS ingest_task_log_wide (
@@ -30,14 +30,18 @@ DEALLOCATE PREPARE step;
 -- One call changed many tasks: numbers are given anew, in the order of the calls.
 SET @step = IF(@there, 'DO 0', 'INSERT INTO ingest_task_log_wide (task_id, from_status, to_status, reason, attempt_count, crash_count, fence,
     timeline, actor, message, lease_expires_at, next_retry_at, delivery, call_id, created_at, error_code)
-  SELECT task_id, from_status, to_status, reason, attempt_count, crash_count, fence,
-    timeline, actor, message, lease_expires_at, next_retry_at, delivery, call_id, created_at, error_code
-    FROM ingest_task_transition
-   ORDER BY id, task_id');
+  SELECT LOWER(CONCAT_WS(''-'', HEX(SUBSTR(l.task_id, 1, 4)), HEX(SUBSTR(l.task_id, 5, 2)), HEX(SUBSTR(l.task_id, 7, 2)),
+      HEX(SUBSTR(l.task_id, 9, 2)), HEX(SUBSTR(l.task_id, 11)))), c.from_status, c.to_status, c.reason, l.attempt_count, l.crash_count, l.fence,
+    c.timeline, COALESCE(l.actor, c.actor), COALESCE(l.message, ''''),
+    CASE c.to_status WHEN ''RUNNING'' THEN COALESCE(l.lease_expires_at, c.lease_expires_at) END, l.next_retry_at, COALESCE(l.delivery, ''''),
+    c.call_id, c.created_at, l.error_code
+    FROM ingest_task_log l
+    JOIN ingest_task_call c ON c.no = l.call_no
+   ORDER BY l.call_no, l.task_id');
 PREPARE step FROM @step;
 EXECUTE step;
 DEALLOCATE PREPARE step;
-SET @step = IF(@there, 'DROP TABLE ingest_task_log_wide', 'DROP VIEW ingest_task_transition');
+SET @step = IF(@there, 'DROP TABLE ingest_task_log_wide', 'DROP VIEW IF EXISTS ingest_task_transition');
 PREPARE step FROM @step;
 EXECUTE step;
 DEALLOCATE PREPARE step;

@@ -53,7 +53,7 @@ var breaches = map[string]breach{
 	"log: first row gone": {"I1", func(w *world) {
 		w.unlog(`task_id = ? AND reason = 'ACCEPTED'`, w.good)
 	}, "the one before ended in –"},
-	"row: other state": {"I2", func(w *world) { w.sql(`UPDATE ingest_task SET status = 'CANCELLED' WHERE id = ?`, w.good) }, "its row says CANCELLED"},
+	"row: other state": {"I2", func(w *world) { w.state("status = 'CANCELLED'", w.good) }, "its row says CANCELLED"},
 	"log: gone":        {"I2", func(w *world) { w.unlog(`task_id = ?`, w.good) }, "its log is empty"},
 	"log: fence": {"I3", func(w *world) {
 		w.edit(`fence = 7`, `task_id = ? AND reason = 'FAILED'`, w.good)
@@ -92,7 +92,7 @@ var breaches = map[string]breach{
 	"version: of other bytes": {"I12", func(w *world) { w.sql(`UPDATE stored_file SET sha256 = ?`, hash("y")) }, "was accepted for bytes"},
 	"task: ghost":             {"I13", func(w *world) { w.client = w.client[1:]; w.watch(w.good) }, "no request in the client log"},
 	"key: two tasks":          {"I14", func(w *world) { w.client[0].Key = "key-2" }, "with one key"},
-	"key: other bytes":        {"I14", func(w *world) { w.sql(`UPDATE ingest_task SET request_hash = ? WHERE id = ?`, hash("z"), w.good) }, "accepted for other bytes"},
+	"key: other bytes":        {"I14", func(w *world) { w.sql(`UPDATE ingest_task_body SET request_hash = ? WHERE id = ?`, hash("z"), w.good) }, "accepted for other bytes"},
 	"queued: no delivery": {"I15", func(w *world) {
 		w.edit(`delivery = ''`, `task_id = ? AND from_status = 'QUEUED'`, w.good)
 	}, "names no delivery"},
@@ -102,7 +102,7 @@ var breaches = map[string]breach{
 	"dead letter: of no death": {"I18", func(w *world) {
 		w.queue.deadLetters = append(w.queue.deadLetters, ingestq.WrittenDeadLetter{ID: "8-0", TaskID: w.good, Fence: 1})
 	}, "never died"},
-	"dead letter: owed for ever": {"I18", func(w *world) { w.sql(`UPDATE ingest_task SET dlq_state = 'owed' WHERE id = ?`, w.dead) }, "is owed since"},
+	"dead letter: owed for ever": {"I18", func(w *world) { w.state("dlq_state = 'owed'", w.dead) }, "is owed since"},
 	"pending: unknown task":      {"I19", func(w *world) { w.pend(ingestq.Unacked{ID: "9-0", TaskID: "nobody"}) }, "names no task"},
 	"pending: entry gone":        {"I20", func(w *world) { w.pend(ingestq.Unacked{ID: "9-0", Gone: true}) }, "was removed"},
 	"trim: beyond the group":     {"I20", func(w *world) { w.queue.state.Deleted = "10-0" }, "entry 10-0 was removed"},
@@ -153,8 +153,10 @@ var breaches = map[string]breach{
 	"secret: in a message": {"I36", func(w *world) {
 		w.edit(`message = 'POST https://u:hunter2@host/'`, `task_id = ?`, w.good)
 	}, "looks like a secret"},
-	"secret: in an error": {"I36", func(w *world) { w.sql(`UPDATE ingest_task SET last_error = 'xx canary-4711' WHERE id = ?`, w.dead) }, "planted secret 1"},
-	"secret: in a log":    {"I36", func(w *world) { w.logs += "Authorization: Bearer abcdefghijkl\n" }, "line 2 holds"},
+	"secret: in an error": {"I36", func(w *world) {
+		w.sql(`UPDATE ingest_task_body SET last_error = 'xx canary-4711' WHERE id = ?`, w.dead)
+	}, "planted secret 1"},
+	"secret: in a log": {"I36", func(w *world) { w.logs += "Authorization: Bearer abcdefghijkl\n" }, "line 2 holds"},
 	"index: a part is lost": {"I37", func(w *world) {
 		w.sql(`DELETE FROM knowledge_text_part WHERE id = ?`, w.read(`SELECT MIN(id) FROM knowledge_text_part`))
 	}, "lacks 2 of its segments"},
@@ -185,7 +187,7 @@ var breaches = map[string]breach{
 	}, "names no stored file"},
 	"document: of another user's base": {"I30", func(w *world) { w.sql(`UPDATE knowledge_base SET user_id = 'mallory'`) }, "its base that of user"},
 	"document: of another user's task": {"I30", func(w *world) {
-		w.sql(`UPDATE ingest_task SET user_id = 'mallory' WHERE id = ?`, w.good)
+		w.sql(`UPDATE ingest_task_body SET user_id = 'mallory' WHERE id = ?`, w.good)
 	}, "that of user \"mallory\""},
 	"document: of another user's file": {"I30", func(w *world) { w.sql(`UPDATE stored_file SET user_id = 'mallory'`) }, "has a file of user"},
 	"document: names another number": {"I23", func(w *world) {
@@ -207,7 +209,7 @@ var breaches = map[string]breach{
 	}, "two segments share vector"},
 	"paid again: more than was in flight": {"I28", func(w *world) { w.crash(); w.payAgain("a", "b") }, "3 batches were paid again, 2 were in flight"},
 	"dead letter: not owed": {"I18", func(w *world) {
-		w.sql(`UPDATE ingest_task SET dlq_state = 'none' WHERE id = ?`, w.dead)
+		w.state("dlq_state = 'none'", w.dead)
 	}, "owes no dead letter"},
 	"pending: entry gone at rest": {"I19", func(w *world) { w.pend(ingestq.Unacked{ID: "9-0", Gone: true}) }, "does not exist any more"},
 	"event: died with a lease": {"I16", func(w *world) {

@@ -12,7 +12,7 @@ import (
 
 // several gives the good task the key of a request with several files, of which the gateway numbers each.
 func (w *world) several() {
-	w.sql(`UPDATE ingest_task SET idempotency_key = 'key-1/2' WHERE id = ?`, w.good)
+	w.sql(`UPDATE ingest_task_body SET idempotency_key = 'key-1/2' WHERE id = ?`, w.good)
 }
 
 // unanswered says that the request of the good task had no answer.
@@ -73,7 +73,7 @@ func TestWhatTheClientLogSaysOfTasks(t *testing.T) {
 
 // keyless takes the good task's key.
 func (w *world) keyless() {
-	w.sql(`UPDATE ingest_task SET idempotency_key = NULL WHERE id = ?`, w.good)
+	w.sql(`UPDATE ingest_task_body SET idempotency_key = NULL WHERE id = ?`, w.good)
 	w.client[0].Key = ""
 }
 

@@ -34,7 +34,7 @@ func TestADeadLetterThatAnOperatorTookOut(t *testing.T) {
 				VALUES (?, 'letter_drop', 'root', 'operator', '', '', '', ?, '', 1)`, now(), w.dead+"-"+fence)
 		},
 		"replayed": func(w *world) {
-			w.queue.before = func() { w.sql(`UPDATE ingest_task SET status = 'QUEUED' WHERE id = ?`, w.dead) }
+			w.queue.before = func() { w.state("status = 'QUEUED'", w.dead) }
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

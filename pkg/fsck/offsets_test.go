@@ -15,7 +15,7 @@ func newKafkaWorld(t *testing.T, kind string) *world {
 	t.Helper()
 	w := newWorld(t, databases[kind](t))
 	w.queue.state = ingestq.State{Commits: true, Length: 3, Parts: []ingestq.Part{{Number: 0, Newest: 3, Committed: 3}, {Number: 1, Committed: -1}}}
-	w.sql(`UPDATE ingest_task SET dlq_state = 'none', delivery = 'k:0:2' WHERE id = ?`, w.dead)
+	w.state("dlq_state = 'none', delivery = 'k:0:2'", w.dead)
 	w.deadLetter("SENT")
 	return w
 }
@@ -39,7 +39,8 @@ func (w *world) unsend(task, status string) {
 func (w *world) waiting(status string) (task string) {
 	w.options.Rest = false
 	task = w.accept(w.id("8002"), "key-8")
-	w.sql(`UPDATE ingest_task SET promised_at = ?, wake_at = ?, created_at = ? WHERE id = ?`, ago(), ago(), ago(), task)
+	w.state("promised_at = ?, wake_at = ?", task, ago(), ago())
+	w.sql(`UPDATE ingest_task_body SET created_at = ? WHERE id = ?`, ago(), task)
 	w.sent(task)
 	w.sql(`UPDATE outbox_event SET created_at = ?, sent_at = ? WHERE message_key = ?`, ago(), ago(), task)
 	w.unsend(task, status)
@@ -92,7 +93,7 @@ var kafkaBreaches = map[string]breach{
 	"letter: of no death": {"I18", func(w *world) {
 		w.queue.deadLetters = append(w.queue.deadLetters, ingestq.WrittenDeadLetter{ID: "k:0:7", TaskID: w.good, Fence: 1})
 	}, "never died"},
-	"letter: owed for ever":    {"I18", func(w *world) { w.sql(`UPDATE ingest_task SET dlq_state = 'owed' WHERE id = ?`, w.dead) }, "is owed since"},
+	"letter: owed for ever":    {"I18", func(w *world) { w.state("dlq_state = 'owed'", w.dead) }, "is owed since"},
 	"letter: not sent at rest": {"L3", func(w *world) { w.deadLetter("NEW") }, "it is NEW since"},
 }
 
@@ -159,12 +160,12 @@ func TestWhatKafkaMayLookLike(t *testing.T) {
 		},
 		"a dead letter of the other transport": func(w *world) {
 			w.sql(`DELETE FROM outbox_event`)
-			w.sql(`UPDATE ingest_task SET dlq_state = 'written' WHERE id = ?`, w.dead)
+			w.state("dlq_state = 'written'", w.dead)
 			w.queue.deadLetters = nil
 		},
 		"a death of the other transport without dead letters": func(w *world) {
 			w.sql(`DELETE FROM outbox_event`)
-			w.sql(`UPDATE ingest_task SET delivery = '1-0' WHERE id = ?`, w.dead)
+			w.state("delivery = '1-0'", w.dead)
 			w.queue.deadLetters = nil
 		},
 	} {

@@ -18,7 +18,7 @@ func TestDeadLettersOfBothTransports(t *testing.T) {
 			w := newWorld(t, open(t))
 			w.queue.deadLetters = nil
 			require.NotZero(t, w.check().Rule("I18").Violations, "written, and there is none")
-			w.sql(`UPDATE ingest_task SET dlq_state = 'none' WHERE id = ?`, w.dead)
+			w.state("dlq_state = 'none'", w.dead)
 			require.NotZero(t, w.check().Rule("I18").Violations, "neither owed nor sent")
 
 			w.sent(w.dead)
@@ -30,7 +30,7 @@ func TestDeadLettersOfBothTransports(t *testing.T) {
 			require.EqualValues(t, 1, task.Fence)
 			w.sql(`UPDATE outbox_event SET payload = '{"taskId":"x","fence":1,"sourceStream":"ingest-tasks"}' WHERE message_key = ?`, w.dead)
 			require.NoError(t, w.check().Err())
-			w.sql(`UPDATE ingest_task SET dlq_state = 'written' WHERE id = ?`, w.dead)
+			w.state("dlq_state = 'written'", w.dead)
 			require.NoError(t, w.check().Err())
 		})
 	}
@@ -41,7 +41,7 @@ func TestAQueuedTaskWithADeadEventRests(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, databases["sqlite"](t))
 	id := w.accept(w.id("8002"), "key-9")
-	w.sql(`UPDATE ingest_task SET wake_at = ? WHERE id = ?`, now().Add(-time.Hour), id)
+	w.state("wake_at = ?", id, now().Add(-time.Hour))
 	report := w.check()
 	require.NotZero(t, report.Rule("L1").Violations)
 	require.NotZero(t, report.Rule("I15").Violations)

@@ -46,7 +46,7 @@ var allowances = map[string]spared{
 	"upload: without an answer": {"I13", func(w *world) { w.client[0].Outcome, w.client[0].Task = fsck.OutcomeMaybe, "" }},
 	"upload: by another channel": {"I13", func(w *world) {
 		w.client = w.client[1:]
-		w.sql(`UPDATE ingest_task SET channel = 'mail' WHERE id = ?`, w.good)
+		w.sql(`UPDATE ingest_task_body SET channel = 'mail' WHERE id = ?`, w.good)
 	}},
 	"upload: of the same bytes":    {"I12", func(w *world) { again := w.client[0]; again.Duplicate = true; w.client = append(w.client, again) }},
 	"paid again: answers get lost": {"I28", func(w *world) { w.pay(w.good, 1, "batch-key-1"); w.options.RepliesLost = true }},
@@ -56,10 +56,10 @@ var allowances = map[string]spared{
 	}},
 	"lease: just ended": {"L2", func(w *world) {
 		w.abandon()
-		w.sql(`UPDATE ingest_task SET lease_expires_at = ? WHERE status = 'RUNNING'`, now())
+		w.sql(`UPDATE ingest_task_state SET lease_expires_at = ? WHERE status = 'RUNNING'`, now())
 	}},
 	"rest: suspended": {"L1", func(w *world) {
-		w.sql(`UPDATE ingest_task SET status = 'SUSPENDED' WHERE id = ?`, w.accept(w.id("8002"), "key-9"))
+		w.state("status = 'SUSPENDED'", w.accept(w.id("8002"), "key-9"))
 	}},
 	"rest: a retry ahead":          {"L1", func(w *world) { w.retryAt(now().Add(time.Hour)) }},
 	"dead letter: owed lately":     {"I18", func(w *world) { w.options.Rest = false; w.owe(now()) }},
@@ -67,7 +67,7 @@ var allowances = map[string]spared{
 	"dead letter: of no concern":   {"I18", func(w *world) { w.queue.deadLetters, w.options.DLQ = nil, false }},
 	"dead letter: before the settings": {"I18", func(w *world) {
 		w.options.Since = now().Add(time.Minute)
-		w.sql(`UPDATE ingest_task SET dlq_state = 'none' WHERE id = ?`, w.dead)
+		w.state("dlq_state = 'none'", w.dead)
 	}},
 	"pending: entry gone, work goes on":  {"I19", func(w *world) { w.options.Rest = false; w.pend(ingestq.Unacked{ID: "9-0", Gone: true}) }},
 	"pending: finished, work goes on":    {"L4", func(w *world) { w.options.Rest = false; w.pend(ingestq.Unacked{ID: "9-0", TaskID: w.good}) }},
@@ -136,12 +136,12 @@ func (w *world) vectorOf(document string) {
 
 // owe says that the dead task's letter is owed, to be written at a time.
 func (w *world) owe(at time.Time) {
-	w.sql(`UPDATE ingest_task SET dlq_state = 'owed', wake_at = ? WHERE id = ?`, at, w.dead)
+	w.state("dlq_state = 'owed', wake_at = ?", w.dead, at)
 }
 
 // retryAt makes a task that waits for another attempt.
 func (w *world) retryAt(at time.Time) {
-	w.sql(`UPDATE ingest_task SET status = 'RETRYING', next_retry_at = ? WHERE id = ?`, at, w.accept(w.id("8002"), "key-9"))
+	w.state("status = 'RETRYING', next_retry_at = ?", w.accept(w.id("8002"), "key-9"), at)
 }
 
 // crash says that the good task's first run did not fail but crashed.

@@ -32,14 +32,15 @@ func ago() time.Time { return now().Add(-time.Hour) }
 // forget makes a task that was promised an hour ago and has no delivery.
 func (w *world) forget() {
 	id := w.accept(w.id("8002"), "key-8")
-	w.sql(`UPDATE ingest_task SET promised_at = ?, wake_at = ?, created_at = ? WHERE id = ?`, ago(), ago(), ago(), id)
+	w.state("promised_at = ?, wake_at = ?", id, ago(), ago())
+	w.sql(`UPDATE ingest_task_body SET created_at = ? WHERE id = ?`, ago(), id)
 }
 
 // abandon makes a task whose lease ended an hour ago.
 func (w *world) abandon() {
 	id := w.accept(w.id("8002"), "key-8")
 	w.claim(id, "w1", "8-0")
-	w.sql(`UPDATE ingest_task SET lease_expires_at = ? WHERE id = ?`, ago(), id)
+	w.state("lease_expires_at = ?", id, ago())
 }
 
 // claimed is the time of a task's first claim.

@@ -158,6 +158,12 @@ func (w *world) sql(query string, args ...any) {
 	}))
 }
 
+// state changes columns of a task's state.
+func (w *world) state(set, id string, args ...any) {
+	w.t.Helper()
+	w.sql("UPDATE ingest_task_state SET "+set+" WHERE id = ?", append(args, sqldb.RawID(w.store.Dialect(), id))...)
+}
+
 // edit changes transitions where they are kept: in the log, or in the row of their call, which changed no other task.
 func (w *world) edit(set, where string, args ...any) {
 	w.t.Helper()

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/millweir/millweir/pkg/outbox"
+	"github.com/millweir/millweir/pkg/sqldb"
 	"github.com/millweir/millweir/pkg/taskstate"
 )
 
@@ -23,7 +24,7 @@ func (w *world) task(status taskstate.Status) string {
 	if status == taskstate.StatusRetrying {
 		next = "wake_at"
 	}
-	w.exec("UPDATE ingest_task SET status = ?, next_retry_at = "+next+" WHERE id = ?", string(status), made[0].ID)
+	w.exec("UPDATE ingest_task_state SET status = ?, next_retry_at = "+next+" WHERE id = ?", string(status), sqldb.RawID(w.tasks.Dialect(), made[0].ID))
 	return made[0].ID
 }
 
@@ -71,7 +72,7 @@ func TestRetentionRemovesWhatWasSent(t *testing.T) {
 		require.True(t, w.there(unsent))
 		require.Equal(t, old, w.get(kept).SentAt)
 		require.Zero(t, w.pass(j), "it left the front of the index")
-		w.exec("UPDATE ingest_task SET status = 'RUNNING' WHERE id = ?", queued)
+		w.exec("UPDATE ingest_task_state SET status = 'RUNNING' WHERE id = ?", sqldb.RawID(w.tasks.Dialect(), queued))
 		w.exec("UPDATE outbox_event SET wake_at = ? WHERE id = ?", old, kept) // an hour later
 		require.Equal(t, 1, w.pass(j))
 	})

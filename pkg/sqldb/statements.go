@@ -7,6 +7,8 @@ import (
 	"maps"
 	"strconv"
 	"strings"
+
+	"github.com/google/uuid"
 )
 
 // Dialect names a family of SQL databases.
@@ -31,6 +33,9 @@ const (
 //	@forupdate     FOR UPDATE (SQLite: nothing, its transactions are exclusive)
 //	@forshare      FOR SHARE, or LOCK IN SHARE MODE (SQLite: nothing)
 //	@skiplocked    FOR UPDATE SKIP LOCKED (SQLite: nothing)
+//	@forupdateof(t), @skiplockedof(t)
+//	               the same for the rows of t alone on Postgres; MySQL locks those of every table
+//	@thenjoin      a JOIN whose left table is read first (Postgres: JOIN, its planner decides)
 //	@force(index)  FORCE INDEX (index) on MySQL, else nothing
 //	@rawid(text)   the text of a UUID as narrow tables keep it: 16 bytes, uuid or (SQLite) the text
 //	@textid(raw)   such a key as text
@@ -54,14 +59,17 @@ var words = map[Dialect]map[string]string{
 	MySQL: {
 		"now": "NOW(6)", "never": "'9999-12-31 00:00:00.000000'",
 		"forupdate": "FOR UPDATE", "forshare": "LOCK IN SHARE MODE", "skiplocked": "FOR UPDATE SKIP LOCKED",
+		"thenjoin": "STRAIGHT_JOIN",
 	},
 	Postgres: {
 		"now": "statement_timestamp()", "never": "TIMESTAMPTZ '9999-12-31 00:00:00+00'",
 		"forupdate": "FOR UPDATE", "forshare": "FOR SHARE", "skiplocked": "FOR UPDATE SKIP LOCKED",
+		"thenjoin": "JOIN",
 	},
 	SQLite: {
 		"now": "mw_now()", "never": "'9999-12-31 00:00:00.000000'",
 		"forupdate": "", "forshare": "", "skiplocked": "",
+		"thenjoin": "CROSS JOIN",
 	},
 }
 
@@ -69,13 +77,15 @@ var words = map[Dialect]map[string]string{
 var templates = map[Dialect]map[string]string{
 	MySQL: {
 		"in": "(NOW(6) + INTERVAL § MICROSECOND)", "force": "FORCE INDEX (§)", "rawid": "UNHEX(REPLACE(§, '-', ''))",
-		"textid": "LOWER(CONCAT_WS('-', HEX(SUBSTR(§, 1, 4)), HEX(SUBSTR(§, 5, 2)), HEX(SUBSTR(§, 7, 2)), HEX(SUBSTR(§, 9, 2)), HEX(SUBSTR(§, 11))))",
+		"textid":      "LOWER(CONCAT_WS('-', HEX(SUBSTR(§, 1, 4)), HEX(SUBSTR(§, 5, 2)), HEX(SUBSTR(§, 7, 2)), HEX(SUBSTR(§, 9, 2)), HEX(SUBSTR(§, 11))))",
+		"forupdateof": "FOR UPDATE", "skiplockedof": "FOR UPDATE SKIP LOCKED",
 	},
 	Postgres: {
 		"in": "(statement_timestamp() + CAST(§ AS bigint) * INTERVAL '1 microsecond')", "force": "",
 		"rawid": "CAST(§ AS uuid)", "textid": "CAST(§ AS text)",
+		"forupdateof": "FOR UPDATE OF §", "skiplockedof": "FOR UPDATE OF § SKIP LOCKED",
 	},
-	SQLite: {"in": "mw_add(mw_now(), §)", "force": "", "rawid": "§", "textid": "§"},
+	SQLite: {"in": "mw_add(mw_now(), §)", "force": "", "rawid": "§", "textid": "§", "forupdateof": "", "skiplockedof": ""},
 }
 
 // MustLoad reads common.sql and <dialect>.sql of an embedded folder; either may be missing, not both. more are statements
@@ -391,6 +401,16 @@ func (q Queries) parse(text string) error {
 	}
 	flush()
 	return nil
+}
+
+// RawID is the text of a UUID as narrow tables of a dialect keep it: an argument that needs no @rawid.
+// Another text, which is no key there, panics on MySQL.
+func RawID(dialect, id string) any {
+	if dialect != string(MySQL) {
+		return id
+	}
+	u := uuid.MustParse(id)
+	return u[:]
 }
 
 // Rebind turns ? placeholders into $1, $2 … for Postgres and returns other dialects' text as it is.

@@ -351,7 +351,7 @@ func TestDeadLettersChangeTheirTransport(t *testing.T) {
 		// Redis left them owed; Kafka takes over.
 		writeDLQPending := kill(redis, 40, true)
 		require.NoError(t, redis.InTx(t.Context(), func(ctx context.Context, tx taskstate.Tx, m taskstate.DBClock) error {
-			_, err := tx.ExecContext(ctx, "UPDATE ingest_task SET wake_at = ? WHERE status = 'DEAD'", m.Now) // the grace is over
+			_, err := tx.ExecContext(ctx, "UPDATE ingest_task_state SET wake_at = ? WHERE status = 'DEAD'", m.Now) // the grace is over
 			return err
 		}))
 		stop := l.runner("kafka", &testHandler{}, nil)

@@ -138,11 +138,7 @@ func isUUID(text string) bool {
 func (s *Store) rawIDs(ids []string) []any {
 	out := make([]any, len(ids))
 	for i, id := range ids {
-		out[i] = id
-		if s.mysql() {
-			u := uuid.MustParse(id)
-			out[i] = u[:]
-		}
+		out[i] = sqldb.RawID(s.Dialect(), id)
 	}
 	return out
 }
@@ -157,7 +153,7 @@ func subject(ids []string) string {
 
 // lockIDs locks tasks in id order.
 func (s *Store) lockIDs(ctx context.Context, tx taskstate.Tx, ids []string, scope taskstate.Scope) (taskstate.DBClock, []taskstate.Task, error) {
-	return s.lockRows(ctx, tx, len(ids), s.queries.Bind("Lock", sqldb.Parts{"list": sqldb.List(ids), "scope": s.scope(scope)}))
+	return s.lockRows(ctx, tx, len(ids), s.queries.Bind("Lock", sqldb.Parts{"list": sqldb.List(s.rawIDs(ids)), "scope": s.scope(scope)}))
 }
 
 // lockRows runs a locking statement whose rows, at most n, begin with clock and epoch.
@@ -215,7 +211,7 @@ func (s *Store) sweepStatement(w taskstate.Sweep) sqldb.Part {
 		parts["until"] = s.queries.Part("SweepUntil", boundedMicros(w.WakeBefore.In))
 	}
 	if ids := storable(w.Exclude); len(ids) > 0 {
-		parts["exclude"] = s.queries.Bind("SweepExclude", sqldb.Parts{"list": sqldb.List(ids)})
+		parts["exclude"] = s.queries.Bind("SweepExclude", sqldb.Parts{"list": sqldb.List(s.rawIDs(ids))})
 	}
 	return s.queries.Bind("Sweep", parts, string(w.Status), w.Limit)
 }

@@ -5,6 +5,8 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/millweir/millweir/pkg/sqldb"
@@ -124,15 +126,23 @@ func (b *batch) applied() []taskstate.Decision {
 	return out
 }
 
-// update writes all changes with one statement and checks that each found its row.
+// update writes the states of all changes with one statement and checks that each found its row, and then what some say of bodies.
 func (b *batch) update(ctx context.Context, tx taskstate.Tx, m taskstate.DBClock) error {
 	changes := make([]changed, len(b.changed))
 	for n, i := range b.changed {
 		changes[n] = changed{&b.tasks[i], b.decisions[i].Change}
 	}
-	for _, part := range bySize(changes, changed.size) {
-		if err := execAll(ctx, tx, len(part), b.store.updateStatement(part, b.writtenAt, m.Epoch, b.held)); err != nil {
-			return fmt.Errorf("update tasks: %w", err)
+	slices.SortFunc(changes, func(a, b changed) int { return strings.Compare(a.by.TaskID, b.by.TaskID) })
+	if err := execAll(ctx, tx, len(changes), b.store.updateState(changes, b.writtenAt, m.Epoch, b.held)); err != nil {
+		return fmt.Errorf("update tasks: %w", err)
+	}
+	say := slices.DeleteFunc(changes, func(c changed) bool { return !b.store.says(c) })
+	if len(say) == 0 {
+		return nil
+	}
+	for _, part := range bySize(say, changed.size) {
+		if err := execAll(ctx, tx, len(part), b.store.updateBody(part)); err != nil {
+			return fmt.Errorf("update bodies of tasks: %w", err)
 		}
 	}
 	return nil

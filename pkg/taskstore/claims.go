@@ -34,7 +34,7 @@ func (s *Store) hold(ctx context.Context, tx taskstate.Tx, claims []taskstate.Cl
 	params := make([]any, 0, 2*len(claims))
 	place := make(map[string]int, len(claims))
 	for i, c := range claims {
-		params = append(params, c.TaskID, c.Token.Fence)
+		params = append(params, sqldb.RawID(s.Dialect(), c.TaskID), c.Token.Fence)
 		place[c.TaskID] = i
 	}
 	held = make([]bool, len(claims))

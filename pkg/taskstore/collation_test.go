@@ -19,7 +19,7 @@ import (
 
 // uncompared are the texts that no statement compares: their tables are spared a copy.
 var uncompared = []string{
-	"audit_event.detail", "document_version.title", "ingest_task.error_message", "ingest_task.last_error",
+	"audit_event.detail", "document_version.title", "ingest_task_body.error_message", "ingest_task_body.last_error",
 	"ingest_task_call.actor", "ingest_task_log.actor", "ingest_task_log.error_code", "ingest_task_log.message",
 	"outbox_event.last_error",
 }
@@ -57,7 +57,7 @@ func plant(ctx context.Context, s *taskstore.Store, user, key string) (string, e
 		return "", err
 	}
 	return id, s.InTx(ctx, func(ctx context.Context, tx taskstate.Tx, _ taskstate.DBClock) error {
-		_, err := tx.ExecContext(ctx, "UPDATE ingest_task SET user_id = ?, idempotency_key = ? WHERE id = ?", user, key, id)
+		_, err := tx.ExecContext(ctx, "UPDATE ingest_task_body SET user_id = ?, idempotency_key = ? WHERE id = ?", user, key, id)
 		return err
 	})
 }

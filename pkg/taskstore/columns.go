@@ -10,7 +10,7 @@ import (
 	"github.com/millweir/millweir/pkg/taskstate"
 )
 
-// column is one column of ingest_task: all that statements, scans and changes have to know of it. Whoever adds a column
+// column is one column of ingest_task_state or ingest_task_body: all that statements, scans and changes have to know of it. Whoever adds a column
 // writes an entry of columns, a field of taskstate.Task (and of Change, if changes write it) and a migration.
 type column struct {
 	name string
@@ -41,16 +41,20 @@ type role int
 
 // The roles.
 const (
-	made  role = 1 << iota // Insert writes it from the new task; of others it knows the beginning
+	made  role = 1 << iota // of the body: InsertBody writes it from the new task; of others it is known how they begin
+	said                   // of the body too: a change writes it seldom. All others are the state's
 	guard                  // a change finds its row only while the column says what it said under the lock
 )
+
+// body reports whether the column stands in ingest_task_body.
+func (c column) body() bool { return c.role&(made|said) != 0 }
 
 type (
 	task   = taskstate.Task
 	change = taskstate.Change
 )
 
-// columns are those of ingest_task.
+// columns are those of ingest_task_body and ingest_task_state; the id, which is in both, as text.
 var columns = []column{
 	{"id", text, made, func(t *task) any { return &t.ID }, nil},
 	{"user_id", word, made, func(t *task) any { return &t.UserID }, nil},
@@ -86,12 +90,12 @@ var columns = []column{
 	{"progress", number, 0, func(t *task) any { return &t.Progress.Percent }, func(c *change) any { return &c.Progress.Percent }},
 	{"processed_segments", number, 0, func(t *task) any { return &t.Progress.Processed }, func(c *change) any { return &c.Progress.Processed }},
 	{"total_segments", number, 0, func(t *task) any { return &t.Progress.Total }, func(c *change) any { return &c.Progress.Total }},
-	{"last_error", nullable, 0, func(t *task) any { return &t.LastError }, func(c *change) any { return &c.LastError }},
-	{"error_message", nullable, 0, func(t *task) any { return &t.ErrorMessage }, func(c *change) any { return &c.ErrorMessage }},
-	{"error_code", sharedOrNull, 0, func(t *task) any { return &t.ErrorCode }, func(c *change) any { return &c.ErrorCode }},
-	{"result", nullable, 0, func(t *task) any { return &t.Result }, func(c *change) any { return &c.Result }},
+	{"last_error", nullable, said, func(t *task) any { return &t.LastError }, func(c *change) any { return &c.LastError }},
+	{"error_message", nullable, said, func(t *task) any { return &t.ErrorMessage }, func(c *change) any { return &c.ErrorMessage }},
+	{"error_code", sharedOrNull, said, func(t *task) any { return &t.ErrorCode }, func(c *change) any { return &c.ErrorCode }},
+	{"result", nullable, said, func(t *task) any { return &t.Result }, func(c *change) any { return &c.Result }},
 
-	{"created_at", instant, 0, func(t *task) any { return &t.CreatedAt }, nil},
+	{"created_at", instant, said, func(t *task) any { return &t.CreatedAt }, nil},
 	{"updated_at", instant, 0, func(t *task) any { return &t.UpdatedAt }, nil}, // every statement writes it
 }
 

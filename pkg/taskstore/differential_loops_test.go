@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
+	"github.com/millweir/millweir/pkg/sqldb"
 	"github.com/millweir/millweir/pkg/taskstate"
 	"github.com/millweir/millweir/pkg/taskstate/spec"
 )
@@ -95,7 +96,7 @@ func (q *sequenceRun) time(rt *rapid.T) {
 		}
 	}
 	require.NoError(rt, q.s.InTx(q.ctx, func(ctx context.Context, tx taskstate.Tx, _ taskstate.DBClock) error {
-		_, err := tx.ExecContext(ctx, "UPDATE ingest_task SET "+strings.Join(columns, ", ")+" WHERE id = ?", append(args, id)...)
+		_, err := tx.ExecContext(ctx, "UPDATE ingest_task_state SET "+strings.Join(columns, ", ")+" WHERE id = ?", append(args, sqldb.RawID(q.s.Dialect(), id))...)
 		return err
 	}))
 	q.spec.Age(id, past)

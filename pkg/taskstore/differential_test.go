@@ -181,7 +181,10 @@ func (d *differential) start(rt *rapid.T) *sequenceRun {
 		if _, err := tx.ExecContext(ctx, "DELETE FROM outbox_event"); err != nil {
 			return err
 		}
-		_, err = tx.ExecContext(ctx, "DELETE FROM ingest_task")
+		if _, err := tx.ExecContext(ctx, "DELETE FROM ingest_task_state"); err != nil {
+			return err
+		}
+		_, err = tx.ExecContext(ctx, "DELETE FROM ingest_task_body")
 		return err
 	}))
 	q.events, q.claims = map[string][]time.Time{}, map[string]heldClaim{}

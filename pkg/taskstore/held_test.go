@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/millweir/millweir/pkg/sqldb"
 	"github.com/millweir/millweir/pkg/taskstate"
 	"github.com/millweir/millweir/pkg/taskstore"
 )
@@ -43,12 +44,12 @@ func TestAHolderEndsTasksByItsCopies(t *testing.T) {
 				status taskstate.Status // of a in the end
 			}{
 				{"none", "", 1, taskstate.StatusSucceeded},
-				{"progress", "UPDATE ingest_task SET progress = 7 WHERE id = '" + idA + "'", 1, taskstate.StatusSucceeded},
-				{"cancelled", "UPDATE ingest_task SET status = 'CANCELLED' WHERE id = '" + idA + "'", 2, taskstate.StatusCancelled},
-				{"taken over", "UPDATE ingest_task SET fence = fence + 1 WHERE id = '" + idA + "'", 2, taskstate.StatusRunning},
-				{"owner", "UPDATE ingest_task SET lease_owner = 'q/1' WHERE id = '" + idA + "'", 2, taskstate.StatusSucceeded},
-				{"a later time", "UPDATE ingest_task SET updated_at = '2100-01-01 00:00:00.000000' WHERE id = '" + idA + "'", 2, taskstate.StatusSucceeded},
-				{"gone", "DELETE FROM ingest_task WHERE id = '" + idA + "'", 2, ""},
+				{"progress", "UPDATE ingest_task_state SET progress = 7", 1, taskstate.StatusSucceeded},
+				{"cancelled", "UPDATE ingest_task_state SET status = 'CANCELLED'", 2, taskstate.StatusCancelled},
+				{"taken over", "UPDATE ingest_task_state SET fence = fence + 1", 2, taskstate.StatusRunning},
+				{"owner", "UPDATE ingest_task_state SET lease_owner = 'q/1'", 2, taskstate.StatusSucceeded},
+				{"a later time", "UPDATE ingest_task_state SET updated_at = '2100-01-01 00:00:00.000000'", 2, taskstate.StatusSucceeded},
+				{"gone", "DELETE FROM ingest_task_state", 2, ""},
 			} {
 				t.Run(c.name, func(t *testing.T) {
 					s := migrated(t, config(t))
@@ -56,8 +57,10 @@ func TestAHolderEndsTasksByItsCopies(t *testing.T) {
 					held, err := s.GetMany(t.Context(), taskstate.System(), []string{idA, idB})
 					require.NoError(t, err)
 					if c.change != "" {
-						_, err := s.DB().ExecContext(t.Context(), c.change)
-						require.NoError(t, err)
+						require.NoError(t, s.InTx(t.Context(), func(ctx context.Context, tx taskstate.Tx, _ taskstate.DBClock) error {
+							_, err := tx.ExecContext(ctx, c.change+" WHERE id = ?", sqldb.RawID(s.Dialect(), idA))
+							return err
+						}))
 					}
 					var asked [][]taskstate.Task
 					outs, err := s.Apply(t.Context(), heldBatch(beats, held, &asked))
@@ -137,7 +140,7 @@ func TestAHolderThatWaitedForALockLooksAgain(t *testing.T) {
 					ended <- err
 				}()
 				<-began
-				_, err := tx.ExecContext(ctx, "UPDATE ingest_task SET updated_at = ? WHERE id = '"+idA+"'", time.Now().UTC().Add(time.Hour))
+				_, err := tx.ExecContext(ctx, "UPDATE ingest_task_state SET updated_at = ? WHERE id = ?", time.Now().UTC().Add(time.Hour), sqldb.RawID(s.Dialect(), idA))
 				return err
 			})
 			require.NoError(t, err)

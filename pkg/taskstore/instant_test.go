@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/millweir/millweir/pkg/labserver"
+	"github.com/millweir/millweir/pkg/sqldb"
 	"github.com/millweir/millweir/pkg/taskstate"
 	"github.com/millweir/millweir/pkg/taskstore"
 )
@@ -24,7 +25,7 @@ func TestTimesOfATaskNeverGoBack(t *testing.T) {
 	other, err := s.DB().BeginTx(t.Context(), nil)
 	require.NoError(t, err)
 	defer other.Rollback() //nolint:errcheck // after a commit there is nothing to roll back
-	_, err = other.ExecContext(t.Context(), "UPDATE ingest_task SET progress = 1 WHERE id = '"+idA+"'")
+	_, err = other.ExecContext(t.Context(), "UPDATE ingest_task_state SET progress = 1 WHERE id = ?", sqldb.RawID(s.Dialect(), idA))
 	require.NoError(t, err)
 
 	claimed := make(chan taskstate.Outcome, 1)
@@ -40,7 +41,7 @@ func TestTimesOfATaskNeverGoBack(t *testing.T) {
 		err := other.QueryRowContext(t.Context(), "SELECT COUNT(*) FROM information_schema.INNODB_TRX WHERE trx_state = 'LOCK WAIT'").Scan(&n)
 		return err == nil && n > 0
 	}, time.Minute, 200*time.Millisecond)
-	_, err = other.ExecContext(t.Context(), "UPDATE ingest_task SET updated_at = NOW(6) WHERE id = '"+idA+"'")
+	_, err = other.ExecContext(t.Context(), "UPDATE ingest_task_state SET updated_at = NOW(6) WHERE id = ?", sqldb.RawID(s.Dialect(), idA))
 	require.NoError(t, err)
 	var before taskstate.DBTime
 	require.NoError(t, other.QueryRowContext(t.Context(), "SELECT updated_at FROM ingest_task WHERE id = '"+idA+"'").Scan(&before))

@@ -17,7 +17,7 @@ import (
 type listedPart struct {
 	condition string // name of its query
 	args      []any
-	index     string // name of the query that forces it
+	from      string // name of the query that begins with its index
 	words     *strings.Replacer
 }
 
@@ -53,16 +53,16 @@ func partsOf(statuses []taskstate.Status) []listedPart {
 	var out []listedPart
 	for _, s := range endedStatuses {
 		if wanted(s) {
-			out = append(out, listedPart{"ListEnded", []any{string(s)}, "ListIndexSweep", asUpdated})
+			out = append(out, listedPart{"ListEnded", []any{string(s)}, "ListBySweep", asUpdated})
 		}
 	}
 	if wanted(taskstate.StatusQueued) {
-		out = append(out, listedPart{"ListQueued", nil, "ListIndexSweep", asWake})
+		out = append(out, listedPart{"ListQueued", nil, "ListBySweep", asWake})
 	}
 	if wanted(taskstate.StatusRunning) {
-		out = append(out, listedPart{"ListRunning", nil, "ListIndexSweep", asUpdated})
+		out = append(out, listedPart{"ListRunning", nil, "ListBySweep", asUpdated})
 	}
-	return append(out, listedPart{"ListApart", nil, "ListIndexListed", asListed})
+	return append(out, listedPart{"ListApart", nil, "ListByListed", asListed})
 }
 
 // listParts is the statement: of each part the ids that may stand on the page, then the page of them.
@@ -73,11 +73,11 @@ func (s *Store) listParts(scope taskstate.Scope, q taskstate.Query, f *filters, 
 	var args []any
 	for i, p := range partsOf(q.Statuses) {
 		parts := sqldb.Parts{
-			"index": {}, "condition": s.queries.Part(p.condition, p.args...), "scope": s.scope(scope),
+			"from": s.queries.Part("Tasks"), "condition": s.queries.Part(p.condition, p.args...), "scope": s.scope(scope),
 			"filters": {Text: p.words.Replace(f.text.String()), Args: f.args}, "alias": {Text: "part" + strconv.Itoa(i)},
 		}
 		if forced {
-			parts["index"] = s.queries.Part(p.index)
+			parts["from"] = s.queries.Part(p.from)
 		}
 		part := s.queries.Bind("ListPart", parts)
 		texts, args = append(texts, part.Text), append(args, part.Args...)

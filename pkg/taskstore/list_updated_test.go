@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/millweir/millweir/pkg/sqldb"
 	"github.com/millweir/millweir/pkg/taskstate"
 	"github.com/millweir/millweir/pkg/taskstore"
 )
@@ -39,8 +40,14 @@ func TestListsByUpdateHaveEveryRowOnce(t *testing.T) {
 							retry = updated
 						}
 						require.NoError(t, s.InTx(ctx, func(ctx context.Context, tx taskstate.Tx, _ taskstate.DBClock) error {
-							_, err := tx.ExecContext(ctx, `INSERT INTO ingest_task (id, user_id, type, channel, status, max_attempts, next_retry_at, wake_at, created_at, updated_at)
-							VALUES (?, ?, 'document', 'http', ?, 3, ?, ?, ?, ?)`, fmt.Sprintf("01900000-0000-7000-8000-%012d", n), fmt.Sprint("u", n%3), string(status), retry, wakes, m.Now.Add(time.Duration(n)*time.Second), updated)
+							id := fmt.Sprintf("01900000-0000-7000-8000-%012d", n)
+							_, err := tx.ExecContext(ctx, `INSERT INTO ingest_task_body (id, user_id, type, channel, max_attempts, created_at)
+							VALUES (?, ?, 'document', 'http', 3, ?)`, id, fmt.Sprint("u", n%3), m.Now.Add(time.Duration(n)*time.Second))
+							if err != nil {
+								return err
+							}
+							_, err = tx.ExecContext(ctx, `INSERT INTO ingest_task_state (id, status, next_retry_at, wake_at, updated_at)
+							VALUES (?, ?, ?, ?, ?)`, sqldb.RawID(s.Dialect(), id), string(status), retry, wakes, updated)
 							return err
 						}))
 					}
@@ -109,21 +116,31 @@ func requirePages(t *testing.T, s *taskstore.Store, scope taskstate.Scope, q tas
 	require.Equal(t, want, got, "%+v", q)
 }
 
+// fillBodies gives each state a body, of a user by its last digit.
+func fillBodies(t *testing.T, s *taskstore.Store) {
+	t.Helper()
+	_, err := s.DB().ExecContext(t.Context(), `INSERT INTO ingest_task_body (id, user_id, type, channel, max_attempts, created_at)
+		SELECT LOWER(CONCAT_WS('-', LEFT(h, 8), SUBSTR(h, 9, 4), SUBSTR(h, 13, 4), SUBSTR(h, 17, 4), SUBSTR(h, 21))), CONCAT('u', RIGHT(h, 1)), 'document', 'http', 3, NOW(6)
+		FROM (SELECT HEX(id) AS h FROM ingest_task_state) s`)
+	require.NoError(t, err)
+}
+
 // TestListsByUpdateReadFewRows asks the server, on 20,000 rows as the store leaves them, how many it reads for a page.
 func TestListsByUpdateReadFewRows(t *testing.T) {
 	t.Parallel()
 	s, ctx := migrated(t, databases["mysql"](t)), t.Context()
 	const running = 20
-	_, err := s.DB().ExecContext(ctx, `INSERT INTO ingest_task (id, user_id, type, channel, status, max_attempts, next_retry_at, wake_at, created_at, updated_at)
-		SELECT CONCAT('0190000', a.n, '-', b.n, '000-700', c.n, '-800', d.n, '-00000000000', e.n), CONCAT('u', e.n), 'document', 'http', k.status, 3,
-			IF(k.status = 'RETRYING', NOW(6), NULL), IF(k.status = 'SUCCEEDED', '9999-12-31', NOW(6) - INTERVAL c.n MINUTE), NOW(6), NOW(6) - INTERVAL c.n MINUTE
+	_, err := s.DB().ExecContext(ctx, `INSERT INTO ingest_task_state (id, status, next_retry_at, wake_at, updated_at)
+		SELECT UNHEX(CONCAT('0190000', a.n, b.n, '000700', c.n, '800', d.n, '00000000000', e.n)), k.status,
+			IF(k.status = 'RETRYING', NOW(6), NULL), IF(k.status = 'SUCCEEDED', '9999-12-31', NOW(6) - INTERVAL c.n MINUTE), NOW(6) - INTERVAL c.n MINUTE
 		FROM (SELECT 0 AS n UNION ALL SELECT 1) a, (`+digits+`) b, (`+digits+`) c, (`+digits+`) d, (`+digits+`) e,
 			(SELECT 'QUEUED' AS status UNION ALL SELECT 'SUCCEEDED' UNION ALL SELECT 'RETRYING') k
 		WHERE k.status = ELT(1 + b.n % 3, 'QUEUED', 'SUCCEEDED', 'RETRYING')`)
 	require.NoError(t, err)
-	_, err = s.DB().ExecContext(ctx, "UPDATE ingest_task SET status = 'RUNNING' WHERE status = 'QUEUED' ORDER BY id LIMIT ?", running)
+	fillBodies(t, s)
+	_, err = s.DB().ExecContext(ctx, "UPDATE ingest_task_state SET status = 'RUNNING' WHERE status = 'QUEUED' ORDER BY id LIMIT ?", running)
 	require.NoError(t, err)
-	_, err = s.DB().ExecContext(ctx, "ANALYZE TABLE ingest_task")
+	_, err = s.DB().ExecContext(ctx, "ANALYZE TABLE ingest_task_state, ingest_task_body")
 	require.NoError(t, err)
 	const limit = 20
 	after := &taskstate.Cursor{At: time.Now().UTC().Add(-3*time.Minute - 30*time.Second), ID: "01900000-5000-7000-8000-000000000000"}

@@ -4,6 +4,8 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -47,7 +49,7 @@ func TestDialectsDescribeTheSameColumns(t *testing.T) {
 			seen[name][c] = true
 		}
 	}
-	require.Contains(t, seen["mysql"], "ingest_task.wake_at")
+	require.Contains(t, seen["mysql"], "ingest_task_state.wake_at")
 	require.Equal(t, seen["mysql"], seen["postgres"])
 	require.Equal(t, seen["mysql"], seen["sqlite"])
 }
@@ -170,12 +172,13 @@ func TestARunnerWaitsForTheFile(t *testing.T) {
 func TestSweepsUseTheIndex(t *testing.T) {
 	t.Parallel()
 	s, ctx := migrated(t, databases["mysql"](t)), t.Context()
-	_, err := s.DB().ExecContext(ctx, `INSERT INTO ingest_task (id, user_id, type, channel, status, max_attempts, wake_at, created_at, updated_at)
-		SELECT CONCAT('0190000', a.n, '-', b.n, '000-700', c.n, '-800', d.n, '-00000000000', e.n), CONCAT('u', a.n), 'document', 'http',
-			ELT(1 + b.n % 3, 'QUEUED', 'RUNNING', 'SUCCEEDED'), 3, NOW(6) - INTERVAL c.n MINUTE, NOW(6), NOW(6)
+	_, err := s.DB().ExecContext(ctx, `INSERT INTO ingest_task_state (id, status, wake_at, updated_at)
+		SELECT UNHEX(CONCAT('0190000', a.n, b.n, '000700', c.n, '800', d.n, '00000000000', e.n)),
+			ELT(1 + b.n % 3, 'QUEUED', 'RUNNING', 'SUCCEEDED'), NOW(6) - INTERVAL c.n MINUTE, NOW(6)
 		FROM (SELECT 0 AS n UNION ALL SELECT 1) a, (`+digits+`) b, (`+digits+`) c, (`+digits+`) d, (`+digits+`) e`)
 	require.NoError(t, err)
-	_, err = s.DB().ExecContext(ctx, "ANALYZE TABLE ingest_task")
+	fillBodies(t, s)
+	_, err = s.DB().ExecContext(ctx, "ANALYZE TABLE ingest_task_state, ingest_task_body")
 	require.NoError(t, err)
 
 	var statements []string
@@ -205,13 +208,13 @@ func TestSweepsUseTheIndex(t *testing.T) {
 	out, err := s.Sweep(ctx, taskstate.Sweep{Status: taskstate.StatusQueued, Limit: 20, Decide: keep, Exclude: []string{"01900000-0000-7000-8000-000000000001"}})
 	require.NoError(t, err)
 	require.Len(t, out, 20)
-	plan("sweep", "ingest_task_sweep", 40, "QUEUED", 0, "01900000-0000-7000-8000-000000000001", 20)
+	plan("sweep", "ingest_task_sweep", 60, "QUEUED", 0, sqldb.RawID("mysql", "01900000-0000-7000-8000-000000000001"), 20)
 	_, err = s.NextWake(ctx, taskstate.StatusRunning, 1)
 	require.NoError(t, err)
 	plan("next wake", "ingest_task_sweep", 2, "RUNNING")
 	_, err = s.Apply(ctx, taskstate.Batch{IDs: []string{"01900000-0000-7000-8000-000000000000"}, Scope: taskstate.System(), Decide: keep})
 	require.NoError(t, err)
-	plan("lock", "PRIMARY", 2, "01900000-0000-7000-8000-000000000000")
+	plan("lock", "PRIMARY", 3, sqldb.RawID("mysql", "01900000-0000-7000-8000-000000000000"))
 	_, err = s.List(ctx, taskstate.Scope{UserID: "u1", Role: taskstate.RoleUser}, taskstate.Query{Limit: 20})
 	require.NoError(t, err)
 	plan("list", "ingest_task_user_created", 40, "u1", 20)
@@ -220,7 +223,7 @@ func TestSweepsUseTheIndex(t *testing.T) {
 		SELECT d.n + 1, x'00', 'QUEUED', 'ACCEPTED', 1, 'user:u', 1, x'00', NOW(6) FROM (`+digits+`) d`)
 	require.NoError(t, err)
 	_, err = s.DB().ExecContext(ctx, `INSERT INTO ingest_task_log (task_id, call_no, attempt_count, crash_count, fence)
-		SELECT UNHEX(REPLACE(t.id, '-', '')), d.n + 1, 0, 0, 0 FROM ingest_task t, (SELECT 0 AS n UNION ALL SELECT 1 UNION ALL SELECT 2) d`)
+		SELECT UNHEX(REPLACE(t.id, '-', '')), d.n + 1, 0, 0, 0 FROM ingest_task_body t, (SELECT 0 AS n UNION ALL SELECT 1 UNION ALL SELECT 2) d`)
 	require.NoError(t, err)
 	_, examined, _ := explain(t, s.DB(), "SELECT * FROM ingest_task_transition WHERE task_id = ? ORDER BY id", "01900000-0000-7000-8000-000000000001")
 	require.LessOrEqual(t, examined, int64(3*4), "a person's look at a log: its task, and of each transition the row, its call and a place in the order")
@@ -229,7 +232,7 @@ func TestSweepsUseTheIndex(t *testing.T) {
 const digits = "SELECT 0 AS n UNION ALL SELECT 1 UNION ALL SELECT 2 UNION ALL SELECT 3 UNION ALL SELECT 4 " +
 	"UNION ALL SELECT 5 UNION ALL SELECT 6 UNION ALL SELECT 7 UNION ALL SELECT 8 UNION ALL SELECT 9"
 
-// explain returns the index of table t in a statement's plan, the rows that running it really read, and the plan's remarks.
+// explain returns the index of the first table, t or b, in a statement's plan, the rows that running it really read, and the plan's remarks.
 func explain(t *testing.T, db *sql.DB, query string, args ...any) (key string, examined int64, extra string) {
 	t.Helper()
 	conn, err := db.Conn(t.Context())
@@ -251,7 +254,7 @@ func explain(t *testing.T, db *sql.DB, query string, args ...any) (key string, e
 		for i, c := range columns {
 			line[c] = values[i].String
 		}
-		if line["table"] == "t" {
+		if table := line["table"]; key == "" && (table == "t" || table == "b") {
 			key, extra = line["key"], line["Extra"]
 		}
 	}
@@ -381,36 +384,61 @@ func logOf(t *testing.T, s *taskstore.Store) (log []taskstate.Transition) {
 	return log
 }
 
-// Migration 013 keeps every word of the log, also when it breaks off between any two of its statements.
-func TestTheLogOutlivesItsMigration(t *testing.T) {
+// Migrations 013 and 014 keep every word of the log and of the tasks, also when they break off between any two statements.
+func TestTasksAndTheirLogOutliveTheirMigrations(t *testing.T) {
 	t.Parallel()
 	for name, config := range databases {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s, ctx := migrated(t, config(t)), t.Context()
 			lifeOf(t, s)
-			want := logOf(t, s)
+			tasks := func() []taskstate.Task {
+				t.Helper()
+				out, err := s.GetMany(ctx, taskstate.System(), []string{idA, idB, idC})
+				require.NoError(t, err)
+				slices.SortFunc(out, func(a, b taskstate.Task) int { return strings.Compare(a.ID, b.ID) })
+				return out
+			}
+			rows, log := tasks(), logOf(t, s)
 			all, err := migrations.Load(s.Dialect())
 			require.NoError(t, err)
-			steps := migrations.Statements(all[12].Up)
-			if name != "mysql" {
-				steps = nil // a migration is done as a whole or not at all
-			}
-			for broken := 0; broken <= len(steps); broken++ {
-				require.NoError(t, s.MigrateDown(ctx, 12))
-				conn, err := s.DB().Conn(ctx)
-				require.NoError(t, err)
-				for _, step := range steps[:broken] {
-					_, err := conn.ExecContext(ctx, step)
-					require.NoError(t, err)
+			for _, n := range []int{13, 14} {
+				up, down := migrations.Statements(all[n-1].Up), migrations.Statements(all[n-1].Down)
+				if name != "mysql" {
+					up, down = nil, nil // a migration is done as a whole or not at all
 				}
-				require.NoError(t, conn.Close())
-				_, err = s.Migrate(ctx)
-				require.NoError(t, err)
-				require.Equal(t, want, logOf(t, s), "broken off after %d statements", broken)
+				for broken := 0; broken <= len(up); broken++ {
+					require.NoError(t, s.MigrateDown(ctx, n-1))
+					run(t, s, up[:broken])
+					_, err = s.Migrate(ctx)
+					require.NoError(t, err)
+					require.Equal(t, log, logOf(t, s), "%d up broken off after %d statements", n, broken)
+					require.Equal(t, rows, tasks(), "%d up broken off after %d statements", n, broken)
+				}
+				for broken := range down {
+					require.NoError(t, s.MigrateDown(ctx, n))
+					run(t, s, down[:broken])
+					require.NoError(t, s.MigrateDown(ctx, n-1))
+					_, err = s.Migrate(ctx)
+					require.NoError(t, err)
+					require.Equal(t, log, logOf(t, s), "%d down broken off after %d statements", n, broken)
+					require.Equal(t, rows, tasks(), "%d down broken off after %d statements", n, broken)
+				}
 			}
 		})
 	}
+}
+
+// run runs the first statements of a migration, as one session.
+func run(t *testing.T, s *taskstore.Store, steps []string) {
+	t.Helper()
+	conn, err := s.DB().Conn(t.Context())
+	require.NoError(t, err)
+	for _, step := range steps {
+		_, err := conn.ExecContext(t.Context(), step)
+		require.NoError(t, err)
+	}
+	require.NoError(t, conn.Close())
 }
 
 // People's SQL reads the log, and cannot write it.
@@ -442,6 +470,51 @@ func TestTheViewOfTheLog(t *testing.T) {
 				_, err := s.DB().ExecContext(ctx, write)
 				require.Error(t, err, write)
 			}
+		})
+	}
+}
+
+// People's SQL reads tasks, and cannot write them.
+func TestTheViewOfTasks(t *testing.T) {
+	t.Parallel()
+	for name, config := range databases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s, ctx := migrated(t, config(t)), t.Context()
+			lifeOf(t, s)
+			row, err := s.Get(ctx, taskstate.System(), idA)
+			require.NoError(t, err)
+			var seen taskstate.Task
+			var retry, updated taskstate.DBTime
+			require.NoError(t, s.DB().QueryRowContext(ctx, `SELECT id, user_id, type, status, attempt_count, fence, delivery, last_error, error_code, next_retry_at, updated_at
+				FROM ingest_task WHERE id = '`+idA+"'").Scan(&seen.ID, &seen.UserID, &seen.Type, &seen.Status, &seen.AttemptCount, &seen.Fence, &seen.Delivery,
+				&seen.LastError, &seen.ErrorCode, &retry, &updated))
+			require.Equal(t, taskstate.Task{
+				ID: row.ID, UserID: row.UserID, Type: row.Type, Status: row.Status, AttemptCount: row.AttemptCount, Fence: row.Fence, Delivery: row.Delivery,
+				LastError: row.LastError, ErrorCode: row.ErrorCode,
+			}, seen)
+			require.Equal(t, []time.Time{row.NextRetryAt, row.UpdatedAt}, []time.Time{retry.Time, updated.Time})
+
+			writes := []string{
+				"DELETE FROM ingest_task", "INSERT INTO ingest_task (id) VALUES ('" + idC + "')",
+				"UPDATE ingest_task SET status = 'SUCCEEDED', fence = 9", "UPDATE ingest_task SET id = '01900000-0000-7000-8000-00000000000d'",
+			}
+			for _, c := range catalogue(t, s) {
+				table, c, _ := strings.Cut(c, ".")
+				if table != "ingest_task" {
+					continue
+				}
+				writes = append(writes, "UPDATE ingest_task SET "+c+" = "+c, "UPDATE ingest_task SET "+c+" = '1'")
+			}
+			for _, write := range writes {
+				if _, err := s.DB().ExecContext(ctx, write); err == nil && write != "UPDATE ingest_task SET id = id" { // it changes nothing
+					t.Errorf("%s is done", write)
+				}
+			}
+			require.Greater(t, len(writes), 2*35, "each column")
+			after, err := s.Get(ctx, taskstate.System(), idA)
+			require.NoError(t, err)
+			require.Equal(t, row, after)
 		})
 	}
 }

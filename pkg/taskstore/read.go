@@ -133,11 +133,14 @@ func bounded(limit int) int {
 
 // Counts implements taskstate.Store. It reads an index only: the sweep's for all tasks.
 func (s *Store) Counts(ctx context.Context, scope taskstate.Scope, base string) (map[taskstate.Status]int64, error) {
-	parts := sqldb.Parts{"scope": s.scope(scope), "base": {}}
-	if base != "" {
-		parts["base"] = s.queries.Part("ListBase", base)
+	query := s.queries.Part("Counts")
+	if !scope.All() || base != "" {
+		parts := sqldb.Parts{"scope": s.scope(scope), "base": {}}
+		if base != "" {
+			parts["base"] = s.queries.Part("ListBase", base)
+		}
+		query = s.queries.Bind("CountsOf", parts)
 	}
-	query := s.queries.Bind("Counts", parts)
 	return read(ctx, s, "count tasks", func(ctx context.Context, tx taskstate.Tx) (map[taskstate.Status]int64, error) {
 		out := map[taskstate.Status]int64{}
 		return out, sqldb.Each(ctx, tx, func(rows *sql.Rows) error {

@@ -2,7 +2,6 @@ package taskstore
 
 import (
 	"bytes"
-	"cmp"
 	"embed"
 	"encoding/json"
 	"slices"
@@ -56,16 +55,20 @@ func (c column) jsonType() string {
 
 // loadQueries reads the statements of a dialect and makes those parts of them that name the columns.
 func loadQueries(dialect string, columns []column) sqldb.Queries {
-	var all, changed, assigned, guards, names, values []string
-	changed = append(changed, "id text")
+	var all, guards, names, values []string
+	rows, assigned := [2][]string{{"id text"}, {"id text"}}, [2][]string{} // of the state, of the body
 	for _, c := range columns {
-		all = append(all, "t."+c.name)
+		table, n := "t.", 0
+		if c.body() {
+			table, n = "b.", 1
+		}
+		all = append(all, table+c.name)
 		if c.change != nil {
-			changed = append(changed, c.name+" "+c.jsonType())
-			assigned = append(assigned, c.name+" = "+strings.ReplaceAll(assignments[c.kind], "§", c.name))
+			rows[n] = append(rows[n], c.name+" "+c.jsonType())
+			assigned[n] = append(assigned[n], c.name+" = "+strings.ReplaceAll(assignments[c.kind], "§", c.name))
 		}
 		if c.role&guard != 0 {
-			changed = append(changed, guarded+c.name+" "+c.jsonType())
+			rows[0] = append(rows[0], guarded+c.name+" "+c.jsonType())
 			guards = append(guards, "t."+c.name+" = c."+guarded+c.name)
 		}
 		if c.role&made != 0 {
@@ -74,8 +77,9 @@ func loadQueries(dialect string, columns []column) sqldb.Queries {
 		}
 	}
 	return sqldb.MustLoad(queryFiles, "queries", dialect, sqldb.Queries{
-		"Columns": strings.Join(all, ", "), "Changed": strings.Join(changed, ", "), "Assignments": strings.Join(assigned, ",\n  "),
-		"Guards": strings.Join(guards, " AND "), "Made": strings.Join(names, ", "), "MadeTypes": strings.Join(values, ", "),
+		"Columns": strings.Join(all, ", "), "Changed": strings.Join(rows[0], ", "), "Assignments": strings.Join(assigned[0], ",\n  "),
+		"Guards": strings.Join(guards, " AND "), "Said": strings.Join(rows[1], ", "), "Sayings": strings.Join(assigned[1], ",\n  "),
+		"Made": strings.Join(names, ", "), "MadeTypes": strings.Join(values, ", "),
 	})
 }
 
@@ -115,18 +119,69 @@ func bySize[T any](batch []T, size func(T) int) [][]T {
 	return append(parts, batch[from:])
 }
 
-// updateStatement is the UPDATE of changes at an instant; zero: the server's now. It sorts them by id. Of rows that are not
+// updateState is the UPDATE of the states of changes, sorted by id, at an instant; zero: the server's now. Of rows that are not
 // locked it finds those only that say no later time.
-func (s *Store) updateStatement(part []changed, at time.Time, epoch int64, unlocked bool) sqldb.Part {
-	slices.SortFunc(part, func(a, b changed) int { return cmp.Compare(a.by.TaskID, b.by.TaskID) })
-	if s.mysql() {
-		return s.updateByID(part, at, epoch, unlocked)
+func (s *Store) updateState(part []changed, at time.Time, epoch int64, unlocked bool) sqldb.Part {
+	if !s.mysql() {
+		parts := sqldb.Parts{"earlier": {}}
+		if unlocked {
+			parts["earlier"] = s.queries.Part("Earlier")
+		}
+		return s.queries.Bind("Update", parts, s.changedRows(part, false), epoch)
 	}
+	ids := make([]string, len(part))
+	for i, r := range part {
+		ids[i] = r.by.TaskID
+	}
+	raw := s.rawIDs(ids)
+	set := s.assignmentsByID(part, raw, false, at)
+	guards := &byID{ids: raw}
+	for _, c := range s.columns {
+		if c.role&guard != 0 {
+			guards.sql(" AND t." + c.name + " = ")
+			guards.value(func(i int) any { return c.field(part[i].before) }, func(p any) { guards.sql("?", c.argument(p)) })
+		}
+	}
+	set.sql("t.updated_at = ")
+	s.instant(&set.pieces, at, 0)
+	if unlocked {
+		guards.sql(" AND t.updated_at < ")
+		s.instant(&guards.pieces, at, 0)
+	}
+	return s.queries.Bind("Update", sqldb.Parts{"assignments": set.part(), "guards": guards.part(), "list": sqldb.List(raw)}, epoch)
+}
+
+// updateBody is the UPDATE of the bodies of changes, sorted by id, each of which says something.
+func (s *Store) updateBody(part []changed) sqldb.Part {
+	if !s.mysql() {
+		return s.queries.Part("UpdateBody", s.changedRows(part, true))
+	}
+	ids := make([]any, len(part))
+	for i, r := range part {
+		ids[i] = r.by.TaskID
+	}
+	set := s.assignmentsByID(part, ids, true, time.Time{}).part()
+	set.Text = strings.TrimSuffix(set.Text, next)
+	return s.queries.Bind("UpdateBody", sqldb.Parts{"assignments": set, "list": sqldb.List(ids)})
+}
+
+// says reports whether a change writes anything of the body.
+func (s *Store) says(c changed) bool {
+	return slices.ContainsFunc(s.columns, func(col column) bool {
+		return col.body() && col.change != nil && !col.stays(c.before, c.by)
+	})
+}
+
+// changedRows are what changes write of states or bodies, as JSON.
+func (s *Store) changedRows(part []changed, body bool) string {
 	rows := newJSONRows()
 	for _, r := range part {
 		rows.begin()
 		rows.field("id", &r.by.TaskID)
 		for _, c := range s.columns {
+			if c.body() != body {
+				continue
+			}
 			if c.role&guard != 0 {
 				rows.field(guarded+c.name, c.field(r.before))
 			}
@@ -135,34 +190,18 @@ func (s *Store) updateStatement(part []changed, at time.Time, epoch int64, unloc
 			}
 		}
 	}
-	parts := sqldb.Parts{"earlier": {}}
-	if unlocked {
-		parts["earlier"] = s.queries.Part("Earlier")
-	}
-	return s.queries.Bind("Update", parts, rows.String(), epoch)
+	return rows.String()
 }
 
-// updateByID is updateStatement for MySQL.
-func (s *Store) updateByID(part []changed, at time.Time, epoch int64, unlocked bool) sqldb.Part {
-	ids := make([]string, len(part))
-	for i, r := range part {
-		ids[i] = r.by.TaskID
-	}
-	set, guards := &byID{ids: ids}, &byID{ids: ids}
-	now := func(b *byID, d time.Duration) {
-		if at.IsZero() {
-			b.sql(s.queries.Get("FromNow"), boundedMicros(d))
-		} else {
-			b.sql("?", at.Add(time.Duration(boundedMicros(d))*time.Microsecond))
-		}
-	}
+// next stands after each assignment.
+const next = ",\n  "
+
+// assignmentsByID are the assignments of MySQL's statements: of what changes write of states or bodies.
+func (s *Store) assignmentsByID(part []changed, ids []any, body bool, at time.Time) *byID {
+	set := &byID{ids: ids}
 	for _, c := range s.columns {
-		if c.role&guard != 0 {
-			guards.sql(" AND t." + c.name + " = ")
-			guards.value(func(i int) any { return c.field(part[i].before) }, func(p any) { guards.sql("?", c.argument(p)) })
-		}
 		stays := func(r changed) bool { return c.stays(r.before, r.by) }
-		if c.change == nil || !slices.ContainsFunc(part, func(r changed) bool { return !stays(r) }) {
+		if c.body() != body || c.change == nil || !slices.ContainsFunc(part, func(r changed) bool { return !stays(r) }) {
 			continue
 		}
 		set.sql("t." + c.name + " = ")
@@ -179,52 +218,64 @@ func (s *Store) updateByID(part []changed, at time.Time, epoch int64, unlocked b
 			case !delay:
 				set.sql("?", c.argument(p))
 			case d.Kind == taskstate.DelayIn:
-				now(set, d.In)
+				s.instant(&set.pieces, at, d.In)
 			case c.kind == nullableInstant:
 				set.sql("NULL")
 			default:
 				set.sql("?", never)
 			}
 		})
-		set.sql(",\n  ")
+		set.sql(next)
 	}
-	set.sql("t.updated_at = ")
-	now(set, 0)
-	if unlocked {
-		guards.sql(" AND t.updated_at < ")
-		now(guards, 0)
-	}
-	return s.queries.Bind("Update", sqldb.Parts{"assignments": set.part(), "guards": guards.part(), "list": sqldb.List(ids)}, epoch)
+	return set
 }
 
-// insertStatement is the INSERT of new tasks at an instant, in their order.
-func (s *Store) insertStatement(batch []*task, now time.Time) sqldb.Part {
+// instant adds the time that is d after at; zero: after the server's now.
+func (s *Store) instant(b *pieces, at time.Time, d time.Duration) {
+	if at.IsZero() {
+		b.sql(s.queries.Get("FromNow"), boundedMicros(d))
+	} else {
+		b.sql("?", at.Add(time.Duration(boundedMicros(d))*time.Microsecond))
+	}
+}
+
+// insertStatements are the INSERTs of new tasks, bodies before states, at an instant, in their order. One is enough on Postgres.
+func (s *Store) insertStatements(batch []*task, now time.Time) []sqldb.Part {
+	bodies, states := &pieces{}, &pieces{}
 	if !s.mysql() {
-		rows := newJSONRows()
+		body, state := newJSONRows(), newJSONRows()
 		for _, t := range batch {
-			rows.begin()
+			body.begin()
 			for _, c := range s.columns {
 				if c.role&made != 0 && c.argument(c.field(t)) != nil {
-					rows.field(c.name, c.field(t))
+					body.field(c.name, c.field(t))
 				}
 			}
+			state.begin()
+			state.field("id", &t.ID)
 		}
-		return s.queries.Part("Insert", now, now, now, now, rows.String())
+		if s.Dialect() == string(sqldb.Postgres) {
+			return []sqldb.Part{s.queries.Part("InsertState", now, body.String(), now, now, now)}
+		}
+		return []sqldb.Part{s.queries.Part("InsertBody", now, body.String()), s.queries.Part("InsertState", now, now, now, state.String())}
 	}
-	rows := &pieces{}
 	for i, t := range batch {
 		if i > 0 {
-			rows.sql(", ")
+			bodies.sql(", ")
+			states.sql(", ")
 		}
-		rows.sql("(")
+		bodies.sql("(")
 		for _, c := range s.columns {
 			if c.role&made != 0 {
-				rows.sql("?, ", c.argument(c.field(t)))
+				bodies.sql("?, ", c.argument(c.field(t)))
 			}
 		}
-		rows.sql("'QUEUED', ?, ?, ?, ?)", now, now, now, now)
+		bodies.sql("?)", now)
+		states.sql("(?, 'QUEUED', ?, ?, ?)", sqldb.RawID(s.Dialect(), t.ID), now, now, now)
 	}
-	return s.queries.Bind("Insert", sqldb.Parts{"rows": rows.part()})
+	return []sqldb.Part{
+		s.queries.Bind("InsertBody", sqldb.Parts{"rows": bodies.part()}), s.queries.Bind("InsertState", sqldb.Parts{"rows": states.part()}),
+	}
 }
 
 // pieces collects the text of a statement.
@@ -244,7 +295,7 @@ func (p *pieces) part() sqldb.Part { return sqldb.Part{Text: p.text.String(), Ar
 // byID collects what is a function of a row's id in MySQL's statements.
 type byID struct {
 	pieces
-	ids []string // sorted
+	ids []any // sorted, as the table has them
 }
 
 // value adds a function of the id: pointer is the i-th row's, leaf adds what one says.

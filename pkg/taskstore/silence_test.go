@@ -31,7 +31,7 @@ func TestLocksOfASilentSessionAreFreed(t *testing.T) {
 			locked, goOn, ended := make(chan struct{}, 1), make(chan struct{}), make(chan error, 1)
 			go func() {
 				ended <- silent.InTx(t.Context(), func(ctx context.Context, tx taskstate.Tx, _ taskstate.DBClock) error {
-					if _, err := tx.ExecContext(ctx, "UPDATE ingest_task SET chat_id = ? WHERE id = ?", "silent", idA); err != nil {
+					if _, err := tx.ExecContext(ctx, "UPDATE ingest_task_body SET chat_id = ? WHERE id = ?", "silent", idA); err != nil {
 						return err
 					}
 					select {
@@ -39,7 +39,7 @@ func TestLocksOfASilentSessionAreFreed(t *testing.T) {
 					default:
 					}
 					<-goOn // as a stopped process would
-					_, err := tx.ExecContext(ctx, "UPDATE ingest_task SET channel = ? WHERE id = ?", "late", idB)
+					_, err := tx.ExecContext(ctx, "UPDATE ingest_task_body SET channel = ? WHERE id = ?", "late", idB)
 					return err
 				})
 			}()

@@ -44,7 +44,7 @@ type Store struct {
 
 var _ taskstate.Database = (*Store)(nil)
 
-// withColumns makes a store of an open database; columns are those of ingest_task.
+// withColumns makes a store of an open database; columns are those of the tables of tasks.
 func withColumns(db *sqldb.Database, columns []column) *Store {
 	return &Store{Database: db, columns: columns, queries: loadQueries(db.Dialect(), columns), fresh: freshTime}
 }

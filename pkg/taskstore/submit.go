@@ -32,7 +32,7 @@ const (
 // SQLite names the columns instead.
 const (
 	keyIndex   = "ingest_task_key"
-	keyColumns = "ingest_task.idempotency_key"
+	keyColumns = "ingest_task_body.idempotency_key"
 )
 
 // submission is one call of Submit. Its results are those of the attempt that counted.
@@ -132,11 +132,14 @@ func (b *submission) insertRows(ctx context.Context, tx taskstate.Tx, batch []*t
 	return fmt.Errorf("insert tasks: %w", err)
 }
 
-// insertAt is the statement; its instant is the transaction's moment, so that nothing has to be read back.
+// insertAt runs the statements; their instant is the transaction's moment, so that nothing has to be read back.
 func (b *submission) insertAt(ctx context.Context, tx taskstate.Tx, batch []*task) error {
-	insert := b.store.insertStatement(batch, b.moment.Now)
-	_, err := tx.ExecContext(ctx, insert.Text, insert.Args...)
-	return err
+	for _, insert := range b.store.insertStatements(batch, b.moment.Now) {
+		if _, err := tx.ExecContext(ctx, insert.Text, insert.Args...); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // resolve finds out whether the last attempt's COMMIT was done. Rows of a transaction that has not ended are not to be

@@ -62,14 +62,14 @@ WHERE l.task_id = @rawid(?) AND l.fence = ? AND c.to_status = 'DEAD';
 -- The first claim of each task with what brought it, for the order in a partition.
 -- name: Beginnings
 SELECT t.document_id, t.id, l.delivery, l.created_at
-FROM ingest_task t
+FROM ingest_task_body t
   JOIN ingest_task_transition l ON l.task_id = t.id
 WHERE l.to_status = 'RUNNING' AND l.fence = 1 AND t.document_id IS NOT NULL AND l.delivery LIKE '%:%'
 ORDER BY t.document_id, l.id
 
 -- name: Counts
 SELECT status, COUNT(*)
-FROM ingest_task
+FROM ingest_task_state
 GROUP BY status
 
 -- name: Bases
@@ -138,8 +138,9 @@ WHERE document_id = ?
 
 -- name: OpenTasksOf
 SELECT COUNT(*)
-FROM ingest_task
-WHERE document_id = ? AND status IN ('QUEUED', 'RUNNING', 'RETRYING', 'SUSPENDED')
+FROM ingest_task_body b
+JOIN ingest_task_state t ON t.id = @rawid(b.id)
+WHERE b.document_id = ? AND t.status IN ('QUEUED', 'RUNNING', 'RETRYING', 'SUSPENDED')
 
 -- A vector may be in the store while a row of any version, or the garbage, names it: closed versions keep their rows until
 -- their vectors were deleted twice.
@@ -184,7 +185,7 @@ WHERE file_id IN (@list)
 -- What Repair reads and writes of rows.
 -- name: UploadOf
 SELECT COALESCE(payload, '')
-FROM ingest_task
+FROM ingest_task_body
 WHERE id = ?
 
 -- name: FileInsert
@@ -229,7 +230,7 @@ FROM api_key
 
 -- name: UsersOfTasks
 SELECT DISTINCT user_id
-FROM ingest_task
+FROM ingest_task_body
 
 -- name: UsersOfBases
 SELECT DISTINCT user_id

@@ -200,7 +200,7 @@ func testDeadlock(t *testing.T, b *bench) {
 				OnTransition: func(ctx context.Context, tx taskstate.Tx, _ taskstate.DBClock, _ []taskstate.Decision) error {
 					runs[n]++
 					for step := range 2 {
-						_, err := tx.ExecContext(ctx, "UPDATE ingest_task SET chat_id = ? WHERE id = ?", fmt.Sprint(n), rows[(n+step)%2])
+						_, err := tx.ExecContext(ctx, "UPDATE ingest_task_state SET attempt_traceparent = ? WHERE id = ?", fmt.Sprint(n), b.key(rows[(n+step)%2]))
 						if err != nil {
 							return fmt.Errorf("lock %d: %w", step, err)
 						}
@@ -236,7 +236,7 @@ func testContext(t *testing.T, b *bench) {
 	var wg sync.WaitGroup
 	wg.Go(func() {
 		err := b.s.InTx(b.ctx, func(ctx context.Context, tx taskstate.Tx, _ taskstate.DBClock) error {
-			_, err := tx.ExecContext(ctx, "UPDATE ingest_task SET chat_id = ? WHERE id = ?", "x", id)
+			_, err := tx.ExecContext(ctx, "UPDATE ingest_task_state SET attempt_traceparent = ? WHERE id = ?", "x", b.key(id))
 			close(inside)
 			<-leave
 			return err

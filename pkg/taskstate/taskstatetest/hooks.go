@@ -158,7 +158,7 @@ func testWithClaim(t *testing.T, b *bench) {
 		if m.Epoch != token.Epoch || m.Now.Before(task.UpdatedAt) {
 			t.Errorf("moment %+v", m)
 		}
-		_, err := tx.ExecContext(ctx, "UPDATE ingest_task SET chat_id = ? WHERE id = ?", "held", task.ID)
+		_, err := tx.ExecContext(ctx, "UPDATE ingest_task_body SET chat_id = ? WHERE id = ?", "held", task.ID)
 		return err
 	}))
 	equal(t, "written", b.get(task.ID).ChatID, "held")
@@ -175,7 +175,7 @@ func testInTx(t *testing.T, b *bench) {
 	id, boom := b.queued(1)[0], errors.New("boom")
 	write := func(value string, fail error) error {
 		return b.s.InTx(b.ctx, func(ctx context.Context, tx taskstate.Tx, _ taskstate.DBClock) error {
-			_, err := tx.ExecContext(ctx, "UPDATE ingest_task SET chat_id = ? WHERE id = ?", value, id)
+			_, err := tx.ExecContext(ctx, "UPDATE ingest_task_body SET chat_id = ? WHERE id = ?", value, id)
 			return errors.Join(err, fail)
 		})
 	}
@@ -195,7 +195,7 @@ func testInTx(t *testing.T, b *bench) {
 	equal(t, "reader", got, "yes?")
 	// A hook that swallows a failed statement must not be told that its transaction was committed when it was not.
 	err := b.s.InTx(b.ctx, func(ctx context.Context, tx taskstate.Tx, _ taskstate.DBClock) error {
-		if _, err := tx.ExecContext(ctx, "UPDATE ingest_task SET chat_id = ? WHERE id = ?", "third", id); err != nil {
+		if _, err := tx.ExecContext(ctx, "UPDATE ingest_task_body SET chat_id = ? WHERE id = ?", "third", id); err != nil {
 			return err
 		}
 		_, _ = tx.ExecContext(ctx, "INSERT INTO timeline (id, value) VALUES (?, ?)", 1, 5)

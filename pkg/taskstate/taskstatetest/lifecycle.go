@@ -111,7 +111,7 @@ func testPrepare(t *testing.T, b *bench) {
 		if m.Epoch == 0 || m.Now.IsZero() {
 			t.Error("prepare got no moment")
 		}
-		_, err := tx.ExecContext(ctx, "UPDATE ingest_task SET chat_id = ? WHERE id = ?", "changed", id)
+		_, err := tx.ExecContext(ctx, "UPDATE ingest_task_body SET chat_id = ? WHERE id = ?", "changed", id)
 		return nil, errors.Join(err, boom)
 	})
 	if !errors.Is(err, boom) {
@@ -119,7 +119,7 @@ func testPrepare(t *testing.T, b *bench) {
 	}
 	equal(t, "chat id", b.get(id).ChatID, "")
 	out, err := b.s.Submit(b.ctx, func(ctx context.Context, tx taskstate.Tx, _ taskstate.DBClock) ([]taskstate.NewTask, error) {
-		_, err := tx.ExecContext(ctx, "UPDATE ingest_task SET chat_id = ? WHERE id = ?", "changed", id)
+		_, err := tx.ExecContext(ctx, "UPDATE ingest_task_body SET chat_id = ? WHERE id = ?", "changed", id)
 		return nil, err
 	})
 	b.fatalIf(err)

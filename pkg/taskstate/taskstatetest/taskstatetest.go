@@ -6,7 +6,9 @@ package taskstatetest
 import (
 	"context"
 	"crypto/rand"
+	"encoding/hex"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -225,11 +227,27 @@ func (b *bench) log(id string) []taskstate.Transition {
 	return out
 }
 
-// set writes columns of one row as a person with SQL would, to move time.
+// set writes columns of one task's state, to move time.
 func (b *bench) set(id, assignments string, args ...any) {
 	b.t.Helper()
+	b.write("UPDATE ingest_task_state SET "+assignments+" WHERE id = ?", append(args, b.key(id))...)
+}
+
+// key is a task's id as its state has it.
+func (b *bench) key(id string) any {
+	if b.s.Dialect() != "mysql" {
+		return id
+	}
+	raw, err := hex.DecodeString(strings.ReplaceAll(id, "-", ""))
+	b.fatalIf(err)
+	return raw
+}
+
+// write runs a statement that must change one row.
+func (b *bench) write(query string, args ...any) {
+	b.t.Helper()
 	b.fatalIf(b.s.InTx(b.ctx, func(ctx context.Context, tx taskstate.Tx, _ taskstate.DBClock) error {
-		res, err := tx.ExecContext(ctx, "UPDATE ingest_task SET "+assignments+" WHERE id = ?", append(args, id)...)
+		res, err := tx.ExecContext(ctx, query, args...)
 		if err != nil {
 			return err
 		}

@@ -1,26 +1,29 @@
 -- Statements of the task store that are the same in every dialect.
--- Columns, Changed, Assignments, Guards, Made and MadeTypes are made of the table of columns (columns.go).
+-- t is a task's state, b its body. Columns, Changed, Assignments, Guards, Said, Sayings, Made and MadeTypes are made of the
+-- table of columns (columns.go).
 
 -- name: OfUser
-AND t.user_id = ?
+AND b.user_id = ?
 
 -- The primary key is forced: on a small table the server would read all of it, and lock or wait for rows of others.
 -- name: Lock
 SELECT @now, (SELECT value FROM timeline WHERE id = 1), @include(Columns)
-FROM ingest_task t @force(PRIMARY)
+FROM ingest_task_state t @force(PRIMARY)
+@thenjoin ingest_task_body b @force(PRIMARY) ON b.id = @textid(t.id)
 WHERE t.id IN (@list) @scope
 ORDER BY t.id
-@forupdate
+@forupdateof(t)
 
 -- One status by equality and the index's own order: only so do two callers get disjoint rows
 -- and does nothing else wait (design D3).
 -- name: Sweep
 SELECT @now, (SELECT value FROM timeline WHERE id = 1), @include(Columns)
-FROM ingest_task t @force(ingest_task_sweep)
+FROM ingest_task_state t @force(ingest_task_sweep)
+@thenjoin ingest_task_body b @force(PRIMARY) ON b.id = @textid(t.id)
 WHERE t.status = ? AND @until @exclude
 ORDER BY t.wake_at, t.updated_at, t.id
 LIMIT ?
-@skiplocked
+@skiplockedof(t)
 
 -- name: SweepUntil
 t.wake_at <= @in(?)
@@ -35,13 +38,13 @@ AND t.id NOT IN (@list)
 
 -- name: Written
 SELECT updated_at
-FROM ingest_task
-WHERE id = ?
+FROM ingest_task_state
+WHERE id = @rawid(?)
 
 -- The timeline is read in a subquery: as a second table its one row would be locked, and every Hold would wait for the others.
 -- name: Hold
-SELECT t.id, @now, (SELECT value FROM timeline WHERE id = 1)
-FROM ingest_task t @force(PRIMARY)
+SELECT @textid(t.id), @now, (SELECT value FROM timeline WHERE id = 1)
+FROM ingest_task_state t @force(PRIMARY)
 WHERE t.status = 'RUNNING' AND (@any t.id = ? AND t.fence = ?)
 ORDER BY t.id
 @forupdate
@@ -59,12 +62,18 @@ VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 
 -- name: Get
 SELECT @include(Columns)
-FROM ingest_task t
-WHERE t.id IN (@list) @scope
+FROM ingest_task_body b
+JOIN ingest_task_state t ON t.id = @rawid(b.id)
+WHERE b.id IN (@list) @scope
+
+-- Either table may lead.
+-- name: Tasks
+ingest_task_body b
+JOIN ingest_task_state t ON t.id = @rawid(b.id) AND b.id = @textid(t.id)
 
 -- name: List
 SELECT @include(Columns)
-FROM ingest_task t
+FROM @include(Tasks)
 WHERE 1 = 1 @scope
 
 -- A list by updated_at, or one bounded by it, is put together of parts: no index has all rows in that order, since every
@@ -72,20 +81,23 @@ WHERE 1 = 1 @scope
 -- name: ListParts
 SELECT @include(Columns)
 FROM (@parts) p
-JOIN ingest_task t ON t.id = p.id
+JOIN ingest_task_state t ON t.id = p.id
+JOIN ingest_task_body b ON b.id = @textid(t.id)
 
 -- name: ListPart
 SELECT * FROM (
   SELECT t.id
-  FROM ingest_task t @index
+  FROM @from
   WHERE @condition @scope @filters
 ) @alias
 
--- name: ListIndexSweep
-@force(ingest_task_sweep)
+-- name: ListBySweep
+ingest_task_state t @force(ingest_task_sweep)
+  @thenjoin ingest_task_body b ON b.id = @textid(t.id)
 
--- name: ListIndexListed
-@force(ingest_task_listed)
+-- name: ListByListed
+ingest_task_state t @force(ingest_task_listed)
+  @thenjoin ingest_task_body b ON b.id = @textid(t.id)
 
 -- name: ListEnded
 t.status = ? AND t.wake_at = @never
@@ -103,26 +115,26 @@ t.listed_at IS NOT NULL
 AND t.status IN (@list)
 
 -- name: ListBase
-AND t.knowledge_base_id = ?
+AND b.knowledge_base_id = ?
 
 -- name: ListDocument
-AND t.document_id = ?
+AND b.document_id = ?
 
 -- name: ListStage
 AND t.stage = ?
 
 -- name: ListText
-AND (LOWER(t.id) LIKE LOWER(?) ESCAPE '!' OR LOWER(t.file_path) LIKE LOWER(?) ESCAPE '!' OR LOWER(t.last_error) LIKE LOWER(?) ESCAPE '!')
+AND (LOWER(b.id) LIKE LOWER(?) ESCAPE '!' OR LOWER(b.file_path) LIKE LOWER(?) ESCAPE '!' OR LOWER(b.last_error) LIKE LOWER(?) ESCAPE '!')
 
 -- Text that is not ASCII is in no id, and MySQL would refuse the comparison.
 -- name: ListTextBeyond
-AND (LOWER(t.file_path) LIKE LOWER(?) ESCAPE '!' OR LOWER(t.last_error) LIKE LOWER(?) ESCAPE '!')
+AND (LOWER(b.file_path) LIKE LOWER(?) ESCAPE '!' OR LOWER(b.last_error) LIKE LOWER(?) ESCAPE '!')
 
 -- name: ListCreatedAfter
-AND t.created_at > ?
+AND b.created_at > ?
 
 -- name: ListCreatedBefore
-AND t.created_at < ?
+AND b.created_at < ?
 
 -- name: ListUpdatedAfter
 AND t.updated_at > ?
@@ -132,23 +144,23 @@ AND t.updated_at < ?
 
 -- The first comparison is implied by the second; it lets the index start at the cursor.
 -- name: ListCreatedUp
-AND t.created_at >= ? AND (t.created_at > ? OR t.id > ?)
+AND b.created_at >= ? AND (b.created_at > ? OR b.id > ?)
 
 -- name: ListCreatedDown
-AND t.created_at <= ? AND (t.created_at < ? OR t.id < ?)
+AND b.created_at <= ? AND (b.created_at < ? OR b.id < ?)
 
 -- name: ListUpdatedUp
-AND t.updated_at >= ? AND (t.updated_at > ? OR t.id > ?)
+AND t.updated_at >= ? AND (t.updated_at > ? OR b.id > ?)
 
 -- name: ListUpdatedDown
-AND t.updated_at <= ? AND (t.updated_at < ? OR t.id < ?)
+AND t.updated_at <= ? AND (t.updated_at < ? OR b.id < ?)
 
 -- name: ListOrderCreatedUp
-ORDER BY t.created_at, t.id
+ORDER BY b.created_at, b.id
 LIMIT ?
 
 -- name: ListOrderCreatedDown
-ORDER BY t.created_at DESC, t.id DESC
+ORDER BY b.created_at DESC, b.id DESC
 LIMIT ?
 
 -- name: ListOrderUpdatedUp
@@ -174,12 +186,18 @@ LIMIT ?
 
 -- name: Exists
 SELECT 1
-FROM ingest_task t
-WHERE t.id = ? @scope
+FROM ingest_task_body b
+WHERE b.id = ? @scope
 
 -- name: Counts
 SELECT t.status, COUNT(*)
-FROM ingest_task t
+FROM ingest_task_state t
+GROUP BY t.status
+
+-- name: CountsOf
+SELECT t.status, COUNT(*)
+FROM ingest_task_body b
+JOIN ingest_task_state t ON t.id = @rawid(b.id)
 WHERE 1 = 1 @scope @base
 GROUP BY t.status
 
@@ -187,16 +205,16 @@ GROUP BY t.status
 -- name: Due
 SELECT COUNT(*), MIN(w.wake_at), @now
 FROM (
-  SELECT * FROM (SELECT t.wake_at FROM ingest_task t @force(ingest_task_sweep) WHERE t.status = 'QUEUED' ORDER BY t.wake_at LIMIT ?) q
+  SELECT * FROM (SELECT t.wake_at FROM ingest_task_state t @force(ingest_task_sweep) WHERE t.status = 'QUEUED' ORDER BY t.wake_at LIMIT ?) q
   UNION ALL
-  SELECT * FROM (SELECT t.wake_at FROM ingest_task t @force(ingest_task_sweep) WHERE t.status = 'RETRYING' AND t.wake_at <= @now ORDER BY t.wake_at LIMIT ?) r
+  SELECT * FROM (SELECT t.wake_at FROM ingest_task_state t @force(ingest_task_sweep) WHERE t.status = 'RETRYING' AND t.wake_at <= @now ORDER BY t.wake_at LIMIT ?) r
   UNION ALL
-  SELECT * FROM (SELECT t.wake_at FROM ingest_task t @force(ingest_task_sweep) WHERE t.status = 'RUNNING' AND t.wake_at <= @now ORDER BY t.wake_at LIMIT ?) x
+  SELECT * FROM (SELECT t.wake_at FROM ingest_task_state t @force(ingest_task_sweep) WHERE t.status = 'RUNNING' AND t.wake_at <= @now ORDER BY t.wake_at LIMIT ?) x
 ) w
 
 -- name: NextWake
 SELECT t.wake_at, @now
-FROM ingest_task t @force(ingest_task_sweep)
+FROM ingest_task_state t @force(ingest_task_sweep)
 WHERE t.status = ?
 ORDER BY t.wake_at, t.updated_at, t.id
 LIMIT 1
@@ -209,26 +227,34 @@ WHERE id = 1
 
 -- Claims and reservations of the history that is gone: whoever sweeps next takes them over.
 -- name: LeasesExpire
-UPDATE ingest_task
+UPDATE ingest_task_state
 SET lease_expires_at = @now, wake_at = @now
 WHERE status = 'RUNNING'
 
 -- Where rows of a batch come as one JSON array.
 -- name: Update
-UPDATE ingest_task AS t
+UPDATE ingest_task_state AS t
 SET
   @include(Assignments),
   updated_at = @now
 FROM @json(@include(Changed))
-WHERE t.id = c.id
+WHERE t.id = @rawid(c.id)
   AND @include(Guards)
   AND (SELECT value FROM timeline WHERE timeline.id = 1) = ? @earlier
 
 -- name: Earlier
 AND t.updated_at < @now
 
+-- What a change writes of a body, once its state is written and so locked.
+-- name: UpdateBody
+UPDATE ingest_task_body AS t
+SET
+  @include(Sayings)
+FROM @json(@include(Said))
+WHERE t.id = c.id
+
 -- name: Heartbeat
-UPDATE ingest_task AS t
+UPDATE ingest_task_state AS t
 SET
   lease_expires_at = CASE c.renew WHEN 1 THEN @in(c.lease) ELSE t.lease_expires_at END,
   wake_at = CASE c.renew WHEN 1 THEN @in(c.lease) ELSE t.wake_at END,
@@ -240,7 +266,7 @@ SET
   total_segments = COALESCE(c.total, t.total_segments)
 FROM @json(id text, status text, fence bigint, timeline text, owner text, renew bigint, lease bigint,
   stage text, percent bigint, processed bigint, total bigint)
-WHERE t.id = c.id
+WHERE t.id = @rawid(c.id)
   AND t.status = c.status
   AND t.fence = c.fence AND t.lease_owner = c.owner
   AND CAST((SELECT value FROM timeline WHERE timeline.id = 1) AS text) = c.timeline

@@ -10,25 +10,35 @@
 @in(?)
 
 -- name: Update
-UPDATE ingest_task AS t @force(PRIMARY)
+UPDATE ingest_task_state AS t @force(PRIMARY)
 SET
   @assignments
 WHERE t.id IN (@list) @guards
   AND (SELECT value FROM timeline WHERE id = 1) = ?
+
+-- name: UpdateBody
+UPDATE ingest_task_body AS t @force(PRIMARY)
+SET
+  @assignments
+WHERE t.id IN (@list)
 
 -- name: Log
 INSERT INTO ingest_task_log (task_id, call_no, attempt_count, crash_count, fence, actor, message, lease_expires_at, next_retry_at, delivery, error_code)
 VALUES @rows
 
 -- The instant is the moment that the transaction began with: the caller knows the rows without reading them back.
--- name: Insert
-INSERT INTO ingest_task (@include(Made), status, wake_at, promised_at, created_at, updated_at)
+-- name: InsertBody
+INSERT INTO ingest_task_body (@include(Made), created_at)
+VALUES @rows
+
+-- name: InsertState
+INSERT INTO ingest_task_state (id, status, wake_at, promised_at, updated_at)
 VALUES @rows
 
 -- Assignments may run in any order or left to right: updated_at stands before the columns that it looks at.
 -- name: Heartbeat
 UPDATE (@rows) AS c
-STRAIGHT_JOIN ingest_task AS t @force(PRIMARY) ON t.id = c.id
+STRAIGHT_JOIN ingest_task_state AS t @force(PRIMARY) ON t.id = @rawid(c.id)
 SET
   t.updated_at = CASE WHEN c.stage IS NULL OR (t.stage = c.stage AND t.progress = c.progress AND t.processed_segments = c.processed AND t.total_segments = c.total)
     THEN t.updated_at ELSE @now END,
@@ -48,9 +58,9 @@ SELECT CAST(? AS CHAR(36) CHARACTER SET ascii) AS id, ? AS status, ? AS fence, ?
   ? AS processed, ? AS total
 
 -- name: HeartbeatHeld
-SELECT t.id
+SELECT c.id
 FROM (@rows) AS c
-STRAIGHT_JOIN ingest_task AS t @force(PRIMARY) ON t.id = c.id
+STRAIGHT_JOIN ingest_task_state AS t @force(PRIMARY) ON t.id = @rawid(c.id)
 WHERE t.status = c.status
   AND t.fence = c.fence AND t.lease_owner = c.owner
   AND (SELECT value FROM timeline WHERE id = 1) = CAST(c.timeline AS SIGNED)

@@ -9,16 +9,21 @@ FROM made, @json(id uuid, attempt_count smallint, crash_count smallint, fence bi
   next_retry_at timestamptz, delivery text, error_code text)
 
 -- The instant is the moment that the transaction began with: the caller knows the rows without reading them back.
--- name: Insert
-INSERT INTO ingest_task (@include(Made), status, wake_at, promised_at, created_at, updated_at)
-SELECT @include(Made), 'QUEUED', CAST(? AS timestamptz), CAST(? AS timestamptz), CAST(? AS timestamptz), CAST(? AS timestamptz)
-FROM @json(@include(MadeTypes))
-ORDER BY id
+-- name: InsertState
+WITH made AS (
+  INSERT INTO ingest_task_body (created_at, @include(Made))
+  SELECT CAST(? AS timestamptz), @include(Made)
+  FROM @json(@include(MadeTypes))
+  ORDER BY id
+  RETURNING id)
+INSERT INTO ingest_task_state (status, wake_at, promised_at, updated_at, id)
+SELECT 'QUEUED', CAST(? AS timestamptz), CAST(? AS timestamptz), CAST(? AS timestamptz), @rawid(made.id)
+FROM made
 
 -- name: HeartbeatHeld
-SELECT t.id
+SELECT c.id
 FROM @json(id text, status text, fence bigint, timeline bigint, owner text)
-JOIN ingest_task AS t ON t.id = c.id
+JOIN ingest_task_state AS t ON t.id = @rawid(c.id)
 WHERE t.status = c.status
   AND t.fence = c.fence AND t.lease_owner = c.owner
   AND (SELECT value FROM timeline WHERE timeline.id = 1) = c.timeline

@@ -7,16 +7,22 @@ FROM @json(id text, attempt_count bigint, crash_count bigint, fence bigint, acto
   next_retry_at text, delivery text, error_code text)
 
 -- The instant is the moment that the transaction began with: the caller knows the rows without reading them back.
--- name: Insert
-INSERT INTO ingest_task (status, wake_at, promised_at, created_at, updated_at, @include(Made))
-SELECT 'QUEUED', ?, ?, ?, ?, @include(Made)
+-- name: InsertBody
+INSERT INTO ingest_task_body (created_at, @include(Made))
+SELECT ?, @include(Made)
 FROM @json(@include(MadeTypes))
+ORDER BY id
+
+-- name: InsertState
+INSERT INTO ingest_task_state (status, wake_at, promised_at, updated_at, id)
+SELECT 'QUEUED', ?, ?, ?, id
+FROM @json(id text)
 ORDER BY id
 
 -- name: HeartbeatHeld
 SELECT t.id
 FROM json_each(?) c
-CROSS JOIN ingest_task t ON t.id = c.value ->> 'id'
+CROSS JOIN ingest_task_state t ON t.id = c.value ->> 'id'
 WHERE t.status = c.value ->> 'status'
   AND t.fence = c.value ->> 'fence' AND t.lease_owner = c.value ->> 'owner'
   AND CAST((SELECT value FROM timeline WHERE timeline.id = 1) AS TEXT) = c.value ->> 'timeline'

@@ -47,15 +47,15 @@ func insertOf(head, row string, args func(id string) []any) statement {
 	}
 }
 
-// updateOf is an UPDATE of the tasks of the batch that are as the condition says.
-func updateOf(set, condition string) statement {
+// updateOf is an UPDATE of the tasks of the batch that are as the condition says; key is a task's id as the table has it.
+func updateOf(table, set, condition string, key func(id string) []any) statement {
 	return statement{
 		text: func(n int) string {
-			return "UPDATE ingest_task SET " + set + " WHERE id IN " + among(n) + " AND " + condition
+			return "UPDATE " + table + " SET " + set + " WHERE id IN " + among(n) + " AND " + condition
 		},
 		args: func(ids []string) (out []any) {
 			for _, id := range ids {
-				out = append(out, id)
+				out = append(out, key(id)...)
 			}
 			return out
 		},
@@ -65,6 +65,9 @@ func updateOf(set, condition string) statement {
 
 // ofID are the arguments of a row that needs only the task's id.
 func ofID(id string) []any { return []any{id} }
+
+// ofBytes is the id as the product's narrow tables have it.
+func ofBytes(id string) []any { u := uuid.MustParse(id); return []any{u[:]} }
 
 const (
 	never = "'9999-12-31 00:00:00'"
@@ -88,7 +91,7 @@ VALUES ('0123456789abcdef', %s, %s, %s, 1, %s, %s, %d, ?, NOW(6))`, from, to, re
 		},
 	}, insertOf(`INSERT INTO ingest_task_log (task_id, call_no, attempt_count, crash_count, fence, delivery)`,
 		fmt.Sprintf("(?, LAST_INSERT_ID(), 0, 0, %d, %s)", fence, delivery),
-		func(id string) []any { u := uuid.MustParse(id); return []any{u[:]} })}
+		ofBytes)}
 }
 
 // ourShape is the product's own schema, with every column that the product writes.
@@ -104,15 +107,15 @@ func ourShape() shape {
 			return err
 		},
 		steps: [3][]statement{append([]statement{
-			insertOf(`INSERT INTO ingest_task (id, user_id, type, channel, payload, status, max_attempts, wake_at, promised_at, created_at, updated_at)`,
-				"(?, 'local', 'noop', 'http', ?, 'QUEUED', 10, NOW(6), NOW(6), NOW(6), NOW(6))",
-				func(id string) []any { return []any{id, Payload(0)} }),
+			insertOf(`INSERT INTO ingest_task_body (id, user_id, type, channel, payload, max_attempts, created_at)`,
+				"(?, 'local', 'noop', 'http', ?, 10, NOW(6))", func(id string) []any { return []any{id, Payload(0)} }),
+			insertOf(`INSERT INTO ingest_task_state (id, status, wake_at, promised_at, updated_at)`, "(?, 'QUEUED', NOW(6), NOW(6), NOW(6))", ofBytes),
 		}, logged("NULL", "'QUEUED'", "'ACCEPTED'", "'user:local'", "NULL", 0, "NULL")...), append([]statement{
-			updateOf(`status = 'RUNNING', fence = fence + 1, lease_owner = 'peers-1/1', lease_expires_at = `+lease+`, wake_at = `+lease+`,
-promise_count = 0, delivery = '1700000000000-0', updated_at = NOW(6)`, "status = 'QUEUED' AND fence = 0"),
+			updateOf("ingest_task_state", `status = 'RUNNING', fence = fence + 1, lease_owner = 'peers-1/1', lease_expires_at = `+lease+`, wake_at = `+lease+`,
+promise_count = 0, delivery = '1700000000000-0', updated_at = NOW(6)`, "status = 'QUEUED' AND fence = 0", ofBytes),
 		}, logged("'QUEUED'", "'RUNNING'", "'CLAIMED'", "'worker:peers-1'", lease, 1, "'1700000000000-0'")...), append([]statement{
-			updateOf(`status = 'SUCCEEDED', lease_expires_at = `+never+`, wake_at = `+never+`,
-stage = 'done', progress = 100, updated_at = NOW(6)`, "status = 'RUNNING' AND fence = 1"),
+			updateOf("ingest_task_state", `status = 'SUCCEEDED', lease_expires_at = `+never+`, wake_at = `+never+`,
+stage = 'done', progress = 100, updated_at = NOW(6)`, "status = 'RUNNING' AND fence = 1", ofBytes),
 		}, logged("'RUNNING'", "'SUCCEEDED'", "'DONE'", "'worker:peers-1'", "NULL", 1, "NULL")...)},
 	}
 }
@@ -156,10 +159,10 @@ func sketchShape() shape {
 				func(id string) []any { return []any{id, id, Payload(0)} }),
 			insertOf(log, "(?, NULL, 'QUEUED', 0, NOW(3))", ofID),
 		}, {
-			updateOf("status = 'RUNNING', updated_at = NOW(3)", "status IN ('QUEUED', 'RETRYING') AND (next_retry_at IS NULL OR next_retry_at <= NOW(3))"),
+			updateOf("ingest_task", "status = 'RUNNING', updated_at = NOW(3)", "status IN ('QUEUED', 'RETRYING') AND (next_retry_at IS NULL OR next_retry_at <= NOW(3))", ofID),
 			insertOf(log, "(?, 'QUEUED', 'RUNNING', 0, NOW(3))", ofID),
 		}, {
-			updateOf("status = 'SUCCEEDED', updated_at = NOW(3)", "status = 'RUNNING'"),
+			updateOf("ingest_task", "status = 'SUCCEEDED', updated_at = NOW(3)", "status = 'RUNNING'", ofID),
 			insertOf(log, "(?, 'RUNNING', 'SUCCEEDED', 0, NOW(3))", ofID),
 		}},
 	}

@@ -293,6 +293,6 @@ const program = "MZ\x90\x00\x03\x00\x00\x00"
 // beat writes a running task's progress as its worker would.
 func (b *bench) beat(id string, p taskstate.Progress) {
 	b.t.Helper()
-	b.exec(b.t, "UPDATE ingest_task SET stage = ?, progress = ?, processed_segments = ?, total_segments = ?, updated_at = ? WHERE id = ?",
+	b.exec(b.t, "UPDATE ingest_task_state SET stage = ?, progress = ?, processed_segments = ?, total_segments = ?, updated_at = ? WHERE id = ?",
 		p.Stage, p.Percent, p.Processed, p.Total, time.Now().UTC(), id)
 }

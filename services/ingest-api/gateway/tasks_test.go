@@ -76,7 +76,7 @@ func TestStepsOnTasks(t *testing.T) {
 	b.refused(b.send(ada, http.MethodPost, path+"/retry", ""), http.StatusConflict, "TASK_SUSPENDED")
 	w = b.get(operator, "/internal/tasks/suspended")
 	require.Equal(t, "look at it", decode[wire.List[wire.SuspendedTask]](t, w).Items[0].Reason)
-	b.exec(t, "UPDATE ingest_task SET error_code = 'mirror_failed' WHERE id = ?", id)
+	b.exec(t, "UPDATE ingest_task_body SET error_code = 'mirror_failed' WHERE id = ?", id)
 	require.Equal(t, "mirror_failed", decode[wire.List[wire.SuspendedTask]](t, b.get(operator, "/internal/tasks/suspended")).Items[0].Reason)
 	w = b.do(b.request(operator, http.MethodPost, "/internal/tasks/"+id+"/resume", nil))
 	require.Equal(t, http.StatusOK, w.Code)

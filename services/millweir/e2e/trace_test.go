@@ -65,7 +65,7 @@ func TestAnUploadIsOneTreeOfSpans(t *testing.T) {
 		}
 	}
 	work := []string{
-		`POST /api/knowledge/documents/upload-async`, `submit`, `transaction`, `INSERT ingest_task`, `COMMIT`, `apply`, `UPDATE ingest_task`, `INSERT ingest_task_call`, `INSERT ingest_task_log`,
+		`POST /api/knowledge/documents/upload-async`, `submit`, `transaction`, `INSERT ingest_task_body`, `INSERT ingest_task_state`, `COMMIT`, `apply`, `UPDATE ingest_task_state`, `INSERT ingest_task_call`, `INSERT ingest_task_log`,
 		`extract`, `plan`, `embed`, `POST /embeddings`, `rows`, `INSERT knowledge_segment`, `index`, `POST \S+/\{collection\}/add`, `finish`,
 	}
 	for way, want := range map[string][]string{

@@ -248,7 +248,7 @@ DELETE FROM embedding_ledger WHERE model_key = ? AND used_at < ? AND text_hash I
 -- ---------------------------------------------------------------- finish, and what goes with other changes
 
 -- name: TaskDocuments
-SELECT DISTINCT document_id FROM ingest_task WHERE document_id IS NOT NULL AND id IN (@list);
+SELECT DISTINCT document_id FROM ingest_task_body WHERE document_id IS NOT NULL AND id IN (@list);
 
 -- name: DocumentsLock
 SELECT id, COALESCE(visible_version_id, ''), visible_no, visible_upload_no, last_no, deleted_at
@@ -329,7 +329,10 @@ UPDATE knowledge_document SET last_no = ? WHERE id = ?;
 SELECT id FROM knowledge_document WHERE id = ? AND (? = 1 OR user_id = ?) AND deleted_at IS NULL;
 
 -- name: TasksOpen
-SELECT id FROM ingest_task WHERE status IN ('QUEUED', 'RUNNING', 'RETRYING', 'SUSPENDED') AND document_id IN (@list) ORDER BY id;
+SELECT b.id
+FROM ingest_task_body b
+JOIN ingest_task_state t ON t.id = @rawid(b.id)
+WHERE t.status IN ('QUEUED', 'RUNNING', 'RETRYING', 'SUSPENDED') AND b.document_id IN (@list) ORDER BY b.id;
 
 -- name: DocumentsTombstone
 UPDATE knowledge_document

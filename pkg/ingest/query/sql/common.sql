@@ -20,7 +20,7 @@ SELECT b.id, b.user_id, b.name, b.model_key, b.dim, b.search_mode, b.created_at,
 -- name: BaseStage
    AND EXISTS (SELECT 1
                  FROM knowledge_document d
-                 JOIN ingest_task t ON t.id = d.latest_task_id
+                 JOIN ingest_task_state t ON t.id = @rawid(d.latest_task_id)
                 WHERE d.base_id = b.id AND d.deleted_at IS NULL AND t.stage = ?)
 
 -- name: BaseMadeAfter
@@ -71,9 +71,10 @@ SELECT d.status, COUNT(*), COALESCE(SUM(d.segment_count), 0)
 
 -- name: BaseOldestWaiting
 -- The oldest task of the base that has not ended.
-SELECT MIN(t.created_at)
-  FROM ingest_task t
- WHERE t.knowledge_base_id = ? AND t.status IN ('QUEUED', 'RUNNING', 'RETRYING')
+SELECT MIN(b.created_at)
+  FROM ingest_task_body b
+  JOIN ingest_task_state t ON t.id = @rawid(b.id) AND b.id = @textid(t.id)
+ WHERE b.knowledge_base_id = ? AND t.status IN ('QUEUED', 'RUNNING', 'RETRYING')
 
 -- name: DocumentList
 SELECT d.id, d.user_id, d.base_id, b.name, d.title, d.file_name, d.media_type, d.status, d.bytes,
@@ -96,7 +97,7 @@ SELECT d.id, d.user_id, d.base_id, b.name, d.title, d.file_name, d.media_type, d
    AND d.status IN (@list)
 
 -- name: DocumentStage
-   AND EXISTS (SELECT 1 FROM ingest_task t WHERE t.id = d.latest_task_id AND t.stage = ?)
+   AND EXISTS (SELECT 1 FROM ingest_task_state t WHERE t.id = @rawid(d.latest_task_id) AND t.stage = ?)
 
 -- name: DocumentText
    AND (LOWER(d.title) LIKE ? ESCAPE '!' OR LOWER(d.file_name) LIKE ? ESCAPE '!')

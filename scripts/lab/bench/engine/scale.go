@@ -93,12 +93,14 @@ func fillTable(ctx context.Context, server *labserver.Server, name string, finis
 	} {
 		for first := 0; first < part.rows; first += fillChunk {
 			last := min(first+fillChunk, part.rows) - 1
-			if err := server.SQL(ctx, name, fill(part.series, first, last, part.values)); err != nil {
-				return t, fmt.Errorf("fill %s from row %d on: %w", name, first, err)
+			for _, table := range filled {
+				if err := server.SQL(ctx, name, table+madeOf(part.series, first, last, part.values)); err != nil {
+					return t, fmt.Errorf("fill %s from row %d on: %w", name, first, err)
+				}
 			}
 		}
 	}
-	return t, server.SQL(ctx, name, "ANALYZE TABLE ingest_task")
+	return t, server.SQL(ctx, name, "ANALYZE TABLE ingest_task_body, ingest_task_state")
 }
 
 // What the sorts of rows differ in; age is in seconds. One in a thousand finished tasks is DEAD.
@@ -120,12 +122,18 @@ func idOf(series, number int) string {
 	return fmt.Sprintf("0190%04d-0000-7000-8000-%012d", series, number)
 }
 
-// fill is the INSERT of the tasks first to last of a series.
-func fill(series, first, last int, values string) string {
-	return fmt.Sprintf(`INSERT INTO ingest_task (id, user_id, document_id, knowledge_base_id, file_path, type, channel, max_attempts,
- status, stage, attempt_count, next_retry_at, fence, promised_at, wake_at, dlq_state, created_at, updated_at)
-SELECT id, CONCAT('user', seq %% 50), REPLACE(id, '0190', '0191'), CONCAT('base', seq %% 100), CONCAT('files/', id), 'document', 'http', 10,
- status, stage, attempts, retry_at, fence, promised, wake, dlq, NOW(6) - INTERVAL age SECOND, NOW(6) - INTERVAL age SECOND
+// filled are the beginnings of the INSERTs of a task; madeOf ends them.
+var filled = []string{
+	`INSERT INTO ingest_task_body (id, user_id, document_id, knowledge_base_id, file_path, type, channel, max_attempts, created_at)
+SELECT id, CONCAT('user', seq % 50), REPLACE(id, '0190', '0191'), CONCAT('base', seq % 100), CONCAT('files/', id), 'document', 'http', 10,
+ NOW(6) - INTERVAL age SECOND`,
+	`INSERT INTO ingest_task_state (id, status, stage, attempt_count, next_retry_at, fence, promised_at, wake_at, dlq_state, updated_at)
+SELECT UNHEX(REPLACE(id, '-', '')), status, stage, attempts, retry_at, fence, promised, wake, dlq, NOW(6) - INTERVAL age SECOND`,
+}
+
+// madeOf is what the tasks first to last of a series say.
+func madeOf(series, first, last int, values string) string {
+	return fmt.Sprintf(`
 FROM (SELECT seq, CONCAT('0190%04d-0000-7000-8000-', LPAD(seq, 12, '0')) AS id, %s FROM seq_%d_to_%d) AS made`, series, values, first, last)
 }
 

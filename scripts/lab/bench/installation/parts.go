@@ -37,9 +37,9 @@ var plainStatements = []string{
 	 VALUES (?, 'plain', 'plain', ?, ?, 'text/plain', 'QUEUED', ?, ?, ?, 1, 1, ?, NOW(6), NOW(6), '9999-12-31')`,
 	`INSERT INTO document_version (id, document_id, base_id, task_id, file_id, no, upload_no, state, title, created_at, updated_at, sweep_at)
 	 VALUES (?, ?, 'plain', ?, ?, 1, 1, 'BUILDING', ?, NOW(6), NOW(6), '9999-12-31')`,
-	`INSERT INTO ingest_task (id, user_id, document_id, knowledge_base_id, file_path, type, channel, status, max_attempts,
-	   wake_at, promised_at, created_at, updated_at)
-	 VALUES (?, 'plain', ?, 'plain', ?, 'document', 'http', 'QUEUED', 10, NOW(6), NOW(6), NOW(6), NOW(6))`,
+	`INSERT INTO ingest_task_body (id, user_id, document_id, knowledge_base_id, file_path, type, channel, max_attempts, created_at)
+	 VALUES (?, 'plain', ?, 'plain', ?, 'document', 'http', 10, NOW(6))`,
+	`INSERT INTO ingest_task_state (id, status, wake_at, promised_at, updated_at) VALUES (UNHEX(REPLACE(?, '-', '')), 'QUEUED', NOW(6), NOW(6), NOW(6))`,
 	`INSERT INTO ingest_task_call (to_status, reason, timeline, actor, call_id, tasks, ids, created_at)
 	 VALUES ('QUEUED', 'ACCEPTED', 1, 'user:plain', X'00', 1, UNHEX(REPLACE(?, '-', '')), NOW(6))`,
 	`INSERT INTO ingest_task_log (task_id, call_no, attempt_count, crash_count, fence) VALUES (UNHEX(REPLACE(?, '-', '')), LAST_INSERT_ID(), 0, 0, 0)`,
@@ -165,6 +165,7 @@ func (p *plain) keep(ctx context.Context, f plainFile) error {
 		{f.id, f.name, f.name, f.bytes, f.hash, f.hash, f.id},
 		{version, f.id, f.id, f.id, f.name},
 		{f.id, f.id, f.id},
+		{f.id},
 		{f.id},
 		{f.id},
 	} {

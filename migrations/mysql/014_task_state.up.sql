@@ -1,0 +1,111 @@
+-- A task in two tables (design D22): ingest_task_body is written once, when the task is accepted, and again only with an error or a
+-- result; ingest_task_state, a narrow row of constant width, is what every change of the task writes. ingest_task becomes a view
+-- that reads as the table did. Services of the version before are stopped meanwhile: they write to the table.
+-- A run that broke off is repeated: it copies anew as long as the old table is there.
+
+-- Columns that change on the happy path are NOT NULL and of constant width, "none" being the year 9999 or an
+-- empty text: a row that never grows never splits its page (measured: a third of the redo).
+CREATE TABLE IF NOT EXISTS ingest_task_state (
+  id BINARY(16) NOT NULL, -- of the task, as bytes
+  status ENUM('QUEUED', 'RUNNING', 'RETRYING', 'SUCCEEDED', 'DEAD', 'SUSPENDED', 'CANCELLED') NOT NULL,
+  stage ENUM('none', 'extract', 'split', 'embed', 'index', 'switch', 'run', 'done') NOT NULL DEFAULT 'none',
+  progress SMALLINT NOT NULL DEFAULT 0,
+  processed_segments INT NOT NULL DEFAULT 0,
+  total_segments INT NOT NULL DEFAULT 0,
+  attempt_count INT NOT NULL DEFAULT 0,
+  crash_count INT NOT NULL DEFAULT 0,
+  throttle_count INT NOT NULL DEFAULT 0,
+  next_retry_at DATETIME(6) NULL,
+  fence BIGINT NOT NULL DEFAULT 0,
+  lease_owner CHAR(32) CHARACTER SET ascii COLLATE ascii_bin NOT NULL DEFAULT '',
+  lease_expires_at DATETIME(6) NOT NULL DEFAULT '9999-12-31 00:00:00',
+  wake_at DATETIME(6) NOT NULL DEFAULT '9999-12-31 00:00:00',
+  promised_at DATETIME(6) NOT NULL DEFAULT '9999-12-31 00:00:00',
+  promise_count INT NOT NULL DEFAULT 0,
+  dlq_state ENUM('none', 'owed', 'written') NOT NULL DEFAULT 'none',
+  delivery CHAR(31) CHARACTER SET ascii COLLATE ascii_bin NOT NULL DEFAULT '',
+  attempt_traceparent CHAR(55) CHARACTER SET ascii COLLATE ascii_bin NOT NULL DEFAULT '',
+  updated_at DATETIME(6) NOT NULL,
+  -- updated_at of a row whose place in the sweep index does not tell it; NULL all along the happy path
+  listed_at DATETIME(6) GENERATED ALWAYS AS (CASE
+    WHEN status = 'RUNNING' OR (status = 'QUEUED' AND wake_at = updated_at)
+      OR (status IN ('SUCCEEDED', 'DEAD', 'SUSPENDED', 'CANCELLED') AND wake_at = TIMESTAMP '9999-12-31 00:00:00') THEN NULL
+    ELSE updated_at END) STORED,
+  PRIMARY KEY (id),
+  -- the one sweep index (design D3): one status by equality, then exactly this order; by updated_at it also lists
+  -- what has ended (wake_at: never) and what was just queued (wake_at = updated_at), and listed_at lists the rest
+  KEY ingest_task_sweep (status, wake_at, updated_at, id),
+  KEY ingest_task_listed (listed_at, id),
+  CONSTRAINT ingest_task_state_retry CHECK ((status = 'RETRYING') = (next_retry_at IS NOT NULL)),
+  CONSTRAINT ingest_task_state_counts CHECK (attempt_count >= 0 AND crash_count >= 0 AND throttle_count >= 0 AND promise_count >= 0 AND fence >= 0),
+  CONSTRAINT ingest_task_state_progress CHECK (progress BETWEEN 0 AND 100)
+) ENGINE = InnoDB ROW_FORMAT = DYNAMIC DEFAULT CHARSET = utf8mb4 COLLATE = utf8mb4_bin;
+
+SET @old = (SELECT COUNT(*) FROM information_schema.tables
+             WHERE table_schema = DATABASE() AND table_name = 'ingest_task' AND table_type = 'BASE TABLE');
+SET @step = IF(@old, 'TRUNCATE ingest_task_state', 'DO 0');
+PREPARE step FROM @step;
+EXECUTE step;
+DEALLOCATE PREPARE step;
+SET @step = IF(@old, 'INSERT INTO ingest_task_state (id,
+    status, stage, progress, processed_segments, total_segments, attempt_count, crash_count, throttle_count,
+    next_retry_at, fence, lease_owner, lease_expires_at, wake_at, promised_at, promise_count, dlq_state, delivery,
+    attempt_traceparent, updated_at)
+  SELECT UNHEX(REPLACE(id, ''-'', '''')),
+    status, stage, progress, processed_segments, total_segments, attempt_count, crash_count, throttle_count,
+    next_retry_at, fence, lease_owner, lease_expires_at, wake_at, promised_at, promise_count, dlq_state, delivery,
+    attempt_traceparent, updated_at
+    FROM ingest_task', 'DO 0');
+PREPARE step FROM @step;
+EXECUTE step;
+DEALLOCATE PREPARE step;
+SET @step = IF(@old, 'ALTER TABLE ingest_task
+  DROP CONSTRAINT ingest_task_retry, DROP CONSTRAINT ingest_task_counts, DROP CONSTRAINT ingest_task_progress,
+  DROP KEY ingest_task_sweep, DROP KEY ingest_task_listed, DROP COLUMN listed_at,
+  DROP COLUMN status, DROP COLUMN stage, DROP COLUMN progress, DROP COLUMN processed_segments,
+  DROP COLUMN total_segments, DROP COLUMN attempt_count, DROP COLUMN crash_count, DROP COLUMN throttle_count,
+  DROP COLUMN next_retry_at, DROP COLUMN fence, DROP COLUMN lease_owner, DROP COLUMN lease_expires_at,
+  DROP COLUMN wake_at, DROP COLUMN promised_at, DROP COLUMN promise_count, DROP COLUMN dlq_state,
+  DROP COLUMN delivery, DROP COLUMN attempt_traceparent, DROP COLUMN updated_at,
+  RENAME TO ingest_task_body', 'DO 0');
+PREPARE step FROM @step;
+EXECUTE step;
+DEALLOCATE PREPARE step;
+
+-- Nobody can write to these views: COALESCE makes a value of each column, and the check refuses another id.
+-- Only the id has an index through the view; the tasks of a user, base or document are found in ingest_task_body.
+CREATE OR REPLACE SQL SECURITY INVOKER VIEW ingest_task AS
+SELECT
+  b.id, COALESCE(b.user_id) AS user_id, COALESCE(b.document_id) AS document_id,
+  COALESCE(b.knowledge_base_id) AS knowledge_base_id, COALESCE(b.file_path) AS file_path,
+  COALESCE(b.workflow_id) AS workflow_id, COALESCE(b.type) AS type, COALESCE(b.channel) AS channel,
+  COALESCE(b.chat_id) AS chat_id, COALESCE(b.payload) AS payload, COALESCE(b.result) AS result,
+  COALESCE(b.traceparent) AS traceparent, COALESCE(b.idempotency_key) AS idempotency_key,
+  COALESCE(b.request_hash) AS request_hash, COALESCE(t.status) AS status, COALESCE(t.stage) AS stage,
+  COALESCE(t.progress) AS progress, COALESCE(t.processed_segments) AS processed_segments,
+  COALESCE(t.total_segments) AS total_segments, COALESCE(t.attempt_count) AS attempt_count,
+  COALESCE(b.max_attempts) AS max_attempts, COALESCE(t.crash_count) AS crash_count,
+  COALESCE(t.throttle_count) AS throttle_count, COALESCE(t.next_retry_at) AS next_retry_at,
+  COALESCE(b.last_error) AS last_error, COALESCE(b.error_message) AS error_message,
+  COALESCE(b.error_code) AS error_code, COALESCE(t.fence) AS fence, COALESCE(t.lease_owner) AS lease_owner,
+  COALESCE(t.lease_expires_at) AS lease_expires_at, COALESCE(t.wake_at) AS wake_at,
+  COALESCE(t.promised_at) AS promised_at, COALESCE(t.promise_count) AS promise_count,
+  COALESCE(t.dlq_state) AS dlq_state, COALESCE(t.delivery) AS delivery,
+  COALESCE(t.attempt_traceparent) AS attempt_traceparent, COALESCE(b.created_at) AS created_at,
+  COALESCE(t.updated_at) AS updated_at, COALESCE(b.request_id) AS request_id
+FROM ingest_task_body b
+JOIN ingest_task_state t ON t.id = UNHEX(REPLACE(b.id, '-', ''))
+WITH CASCADED CHECK OPTION;
+
+-- The task leads: its row has the id as text, which finds the log.
+CREATE OR REPLACE SQL SECURITY INVOKER VIEW ingest_task_transition AS
+SELECT COALESCE(l.call_no) AS id, t.id AS task_id, COALESCE(c.from_status) AS from_status, COALESCE(c.to_status) AS to_status,
+  COALESCE(c.reason) AS reason, COALESCE(l.attempt_count) AS attempt_count, COALESCE(l.crash_count) AS crash_count, COALESCE(l.fence) AS fence,
+  COALESCE(c.timeline) AS timeline, COALESCE(l.actor, c.actor) AS actor, COALESCE(l.message, '') AS message,
+  CASE c.to_status WHEN 'RUNNING' THEN COALESCE(l.lease_expires_at, c.lease_expires_at) END AS lease_expires_at,
+  COALESCE(l.next_retry_at) AS next_retry_at, COALESCE(l.delivery, '') AS delivery, COALESCE(l.error_code) AS error_code,
+  COALESCE(c.call_id) AS call_id, COALESCE(c.created_at) AS created_at
+FROM ingest_task_body t
+JOIN ingest_task_log l ON l.task_id = UNHEX(REPLACE(t.id, '-', ''))
+JOIN ingest_task_call c ON c.no = l.call_no
+WITH CASCADED CHECK OPTION;

@@ -1,0 +1,85 @@
+-- A task in two tables (design D22): ingest_task_body is written once, when the task is accepted, and again only with an error or a
+-- result; ingest_task_state, a narrow row of constant width, is what every change of the task writes. ingest_task becomes a view
+-- that reads as the table did. Services of the version before are stopped meanwhile: they write to the table.
+
+DROP VIEW ingest_task_transition;
+
+-- The fill factor leaves room in each page for the next version of a row.
+-- "None" in a NOT NULL column is the year 9999 or an empty text, as in the other dialects.
+CREATE TABLE ingest_task_state (
+  id UUID NOT NULL,
+  status VARCHAR(16) COLLATE "C" NOT NULL CHECK (status IN ('QUEUED', 'RUNNING', 'RETRYING', 'SUCCEEDED', 'DEAD', 'SUSPENDED', 'CANCELLED')),
+  stage VARCHAR(16) NOT NULL DEFAULT 'none' CHECK (stage IN ('none', 'extract', 'split', 'embed', 'index', 'switch', 'run', 'done')),
+  progress SMALLINT NOT NULL DEFAULT 0,
+  processed_segments INTEGER NOT NULL DEFAULT 0,
+  total_segments INTEGER NOT NULL DEFAULT 0,
+  attempt_count INTEGER NOT NULL DEFAULT 0,
+  crash_count INTEGER NOT NULL DEFAULT 0,
+  throttle_count INTEGER NOT NULL DEFAULT 0,
+  next_retry_at TIMESTAMPTZ NULL,
+  fence BIGINT NOT NULL DEFAULT 0,
+  lease_owner VARCHAR(32) NOT NULL DEFAULT '',
+  lease_expires_at TIMESTAMPTZ NOT NULL DEFAULT '9999-12-31 00:00:00+00',
+  wake_at TIMESTAMPTZ NOT NULL DEFAULT '9999-12-31 00:00:00+00',
+  promised_at TIMESTAMPTZ NOT NULL DEFAULT '9999-12-31 00:00:00+00',
+  promise_count INTEGER NOT NULL DEFAULT 0,
+  dlq_state VARCHAR(16) NOT NULL DEFAULT 'none' CHECK (dlq_state IN ('none', 'owed', 'written')),
+  delivery VARCHAR(31) NOT NULL DEFAULT '',
+  attempt_traceparent VARCHAR(55) NOT NULL DEFAULT '',
+  updated_at TIMESTAMPTZ NOT NULL,
+  -- updated_at of a row whose place in the sweep index does not tell it; NULL all along the happy path
+  listed_at TIMESTAMPTZ GENERATED ALWAYS AS (CASE
+    WHEN status = 'RUNNING' OR (status = 'QUEUED' AND wake_at = updated_at)
+      OR (status IN ('SUCCEEDED', 'DEAD', 'SUSPENDED', 'CANCELLED') AND wake_at = '9999-12-31 00:00:00+00') THEN NULL
+    ELSE updated_at END) STORED,
+  PRIMARY KEY (id),
+  CONSTRAINT ingest_task_state_retry CHECK ((status = 'RETRYING') = (next_retry_at IS NOT NULL)),
+  CONSTRAINT ingest_task_state_counts CHECK (attempt_count >= 0 AND crash_count >= 0 AND throttle_count >= 0 AND promise_count >= 0 AND fence >= 0),
+  CONSTRAINT ingest_task_state_progress CHECK (progress BETWEEN 0 AND 100)
+) WITH (fillfactor = 70);
+
+INSERT INTO ingest_task_state (id,
+  status, stage, progress, processed_segments, total_segments, attempt_count, crash_count, throttle_count,
+  next_retry_at, fence, lease_owner, lease_expires_at, wake_at, promised_at, promise_count, dlq_state, delivery,
+  attempt_traceparent, updated_at)
+SELECT CAST(id AS uuid),
+  status, stage, progress, processed_segments, total_segments, attempt_count, crash_count, throttle_count,
+  next_retry_at, fence, lease_owner, lease_expires_at, wake_at, promised_at, promise_count, dlq_state, delivery,
+  attempt_traceparent, updated_at
+FROM ingest_task;
+
+-- With the columns go the indexes and checks that name them.
+ALTER TABLE ingest_task DROP COLUMN listed_at,
+  DROP COLUMN status, DROP COLUMN stage, DROP COLUMN progress, DROP COLUMN processed_segments,
+  DROP COLUMN total_segments, DROP COLUMN attempt_count, DROP COLUMN crash_count, DROP COLUMN throttle_count,
+  DROP COLUMN next_retry_at, DROP COLUMN fence, DROP COLUMN lease_owner, DROP COLUMN lease_expires_at,
+  DROP COLUMN wake_at, DROP COLUMN promised_at, DROP COLUMN promise_count, DROP COLUMN dlq_state,
+  DROP COLUMN delivery, DROP COLUMN attempt_traceparent, DROP COLUMN updated_at;
+ALTER TABLE ingest_task RESET (fillfactor);
+ALTER TABLE ingest_task RENAME TO ingest_task_body;
+
+-- the one sweep index (design D3): one status by equality, then exactly this order; by updated_at it also lists
+-- what has ended (wake_at: never) and what was just queued (wake_at = updated_at), and listed_at lists the rest
+CREATE INDEX ingest_task_sweep ON ingest_task_state (status, wake_at, updated_at, id);
+CREATE INDEX ingest_task_listed ON ingest_task_state (listed_at, id) WHERE listed_at IS NOT NULL;
+
+CREATE VIEW ingest_task AS
+SELECT
+  b.id, b.user_id, b.document_id, b.knowledge_base_id, b.file_path, b.workflow_id, b.type, b.channel, b.chat_id,
+  b.payload, b.result, b.traceparent, b.idempotency_key, b.request_hash, t.status, t.stage, t.progress,
+  t.processed_segments, t.total_segments, t.attempt_count, b.max_attempts, t.crash_count, t.throttle_count,
+  t.next_retry_at, b.last_error, b.error_message, b.error_code, t.fence, t.lease_owner, t.lease_expires_at,
+  t.wake_at, t.promised_at, t.promise_count, t.dlq_state, t.delivery, t.attempt_traceparent, b.created_at,
+  t.updated_at, b.request_id
+FROM ingest_task_body b
+JOIN ingest_task_state t ON t.id = CAST(b.id AS uuid);
+
+-- The task leads: its row has the id as text, which finds the log.
+CREATE VIEW ingest_task_transition AS
+SELECT l.call_no AS id, t.id AS task_id, c.from_status, c.to_status, c.reason, l.attempt_count, l.crash_count, l.fence, c.timeline,
+  COALESCE(l.actor, c.actor) AS actor, COALESCE(l.message, '') AS message,
+  CASE c.to_status WHEN 'RUNNING' THEN COALESCE(l.lease_expires_at, c.lease_expires_at) END AS lease_expires_at,
+  l.next_retry_at, COALESCE(l.delivery, '') AS delivery, l.error_code, c.call_id, c.created_at
+FROM ingest_task_body t
+JOIN ingest_task_log l ON l.task_id = CAST(t.id AS uuid)
+JOIN ingest_task_call c ON c.no = l.call_no;
