@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"io"
+	"log/slog"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -15,9 +16,14 @@ import (
 
 	"github.com/millweir/millweir/pkg/fsck"
 	"github.com/millweir/millweir/pkg/ingest"
+	"github.com/millweir/millweir/pkg/ingest/catalog"
+	"github.com/millweir/millweir/pkg/ingest/query"
+	"github.com/millweir/millweir/pkg/ingest/textindex"
 	"github.com/millweir/millweir/pkg/ingest/vector"
 	"github.com/millweir/millweir/pkg/ingest/vector/chroma"
 	"github.com/millweir/millweir/pkg/labserver"
+	"github.com/millweir/millweir/pkg/taskstate"
+	"github.com/millweir/millweir/pkg/taskstore"
 )
 
 // damage is something that a person did by hand to rows, vectors or files.
@@ -60,6 +66,30 @@ var damages = map[string]damage{
 	}},
 	"document with other bytes than its file": {rule: "I12", want: "the stored file of its newest upload", do: func(w *world) {
 		w.sql(`UPDATE knowledge_document SET content_sha256 = ? WHERE id = ?`, hash("other"), w.goodDocument())
+	}},
+	"row of metadata deleted": {rule: "I25", want: `has metadata "lang" without its row`, do: func(w *world) {
+		w.sql(`DELETE FROM document_metadata WHERE name = 'lang' AND version_id = ?`, w.goodVersion())
+	}},
+	"all rows of metadata deleted": {rule: "I25", want: `has metadata "year" without its row`, do: func(w *world) {
+		w.sql(`DELETE FROM document_metadata`)
+	}},
+	"row of metadata added": {rule: "I25", want: `has a row of metadata "note", which it has not`, do: func(w *world) {
+		w.say(w.goodVersion(), w.goodDocument(), `{"note":true}`)
+	}},
+	"rows of metadata that was never given": {rule: "I25", want: `has a row of metadata "year", which it has not`, do: func(w *world) {
+		w.sql(`UPDATE document_version SET metadata = NULL WHERE id = ?`, w.goodVersion())
+	}},
+	"value of metadata changed": {rule: "I25", want: `has metadata "lang" with another row`, do: func(w *world) {
+		w.sql(`UPDATE document_metadata SET value = 'sDE' WHERE name = 'lang' AND version_id = ?`, w.goodVersion())
+	}},
+	"metadata given to another document": {rule: "I25", want: `has metadata "year" with another row`, do: func(w *world) {
+		w.sql(`UPDATE document_metadata SET document_id = ? WHERE version_id = ?`, tomb, w.goodVersion())
+	}},
+	"metadata given to another base": {rule: "I25", want: `has metadata "lang" with another row`, do: func(w *world) {
+		w.sql(`UPDATE document_metadata SET base_id = ?, value = 's' WHERE version_id = ?`, tomb, w.goodVersion())
+	}},
+	"metadata cut off": {rule: "I25", want: "cannot be read", left: "cannot be read", do: func(w *world) {
+		w.sql(`UPDATE document_version SET metadata = '{"lang":"de"' WHERE id = ?`, w.goodVersion())
 	}},
 	"file without a row": {rule: "I12", want: "has no row", do: func(w *world) {
 		path := filepath.Join(w.dir, w.id("8005"))
@@ -123,6 +153,80 @@ func (w *world) damaged(one damage) {
 	require.Equal(w.t, found.Report.Violations(), done.Mended+int64(done.Written+done.Files), "%+v", done)
 	w.options.Deep, w.options.History = true, true
 	require.NoError(w.t, w.check().Err(), "whole again")
+}
+
+// Filters find a document again when the rows of its metadata were mended.
+func TestMendedMetadataIsFoundAgain(t *testing.T) {
+	t.Parallel()
+	everyDatabase(t, func(t *testing.T, w *world) {
+		require.Equal(t, 2, w.filtered("lang", "de"))
+		w.sql(`DELETE FROM document_metadata WHERE name = 'lang'`)
+		w.sql(`UPDATE document_metadata SET value = 'n0' WHERE version_id = ?`, w.goodVersion())
+		w.say(w.goodVersion(), w.goodDocument(), `{"final":true}`)
+		require.Zero(t, w.filtered("lang", "de"))
+		require.Equal(t, 1, w.filtered("year", 2024.0))
+		require.Equal(t, 1, w.filtered("final", true))
+
+		found := w.find()
+		require.EqualValues(t, 4, found.Report.Violations())
+		done, err := fsck.Repair(t.Context(), w.evidence(), nil, found)
+		require.NoError(t, err)
+		require.Equal(t, fsck.Repaired{Rows: 2, Mended: 4}, done)
+		require.Equal(t, 2, w.filtered("lang", "de"))
+		require.Equal(t, 2, w.filtered("year", 2024.0))
+		require.Zero(t, w.filtered("final", true))
+
+		// Nothing is taken from what cannot be read.
+		w.sql(`UPDATE document_version SET metadata = ''`)
+		w.sql(`UPDATE document_version SET metadata = 'null' WHERE id = ?`, w.goodVersion())
+		w.sql(`DELETE FROM document_metadata WHERE version_id <> ?`, w.goodVersion())
+		found = w.find()
+		require.EqualValues(t, 1, found.Report.Violations(), found.Report.Rule("I25").Examples)
+		done, err = fsck.Repair(t.Context(), w.evidence(), nil, found)
+		require.NoError(t, err)
+		require.Len(t, done.Left, 1)
+		require.Equal(t, 1, w.filtered("lang", "de"))
+	})
+}
+
+// filtered is how many documents a search for a word of theirs finds by their metadata.
+func (w *world) filtered(key string, value any) int {
+	w.t.Helper()
+	rules, err := ingest.ParseMetadataRules("metadata", map[string]any{key: value})
+	require.NoError(w.t, err)
+	reads := query.NewReads(query.ReadsDeps{
+		Store: w.store, Catalog: catalog.New(ingest.Deps{Store: w.store}), Embedder: fake{}, Index: textindex.New(w.store), Log: slog.New(slog.DiscardHandler),
+	})
+	found, err := reads.Search(w.t.Context(), ingest.Caller{Scope: taskstate.Scope{UserID: "u", Role: taskstate.RoleUser}}, ingest.SearchRequest{
+		Query: "second", Mode: ingest.SearchText, Filter: ingest.SearchFilter{Metadata: rules},
+	})
+	require.NoError(w.t, err)
+	return len(found.Hits)
+}
+
+// A version that closes before its rows are mended keeps what the sweep has left of them: nothing.
+func TestMetadataOfAVersionThatClosesIsNotMended(t *testing.T) {
+	t.Parallel()
+	everyDatabase(t, func(t *testing.T, w *world) {
+		w.sql(`DELETE FROM document_metadata WHERE version_id = ?`, w.goodVersion())
+		found := w.find()
+		e := w.evidence()
+		e.DB = interrupted{w.store, w.hide}
+		_, err := fsck.Repair(t.Context(), e, nil, found)
+		require.NoError(t, err)
+		require.Equal(t, "0", w.read(`SELECT COUNT(*) FROM document_metadata WHERE version_id = ?`, w.goodVersion()))
+	})
+}
+
+// interrupted is a database to which something happens before a repair writes.
+type interrupted struct {
+	*taskstore.Store
+	before func()
+}
+
+func (d interrupted) InTx(ctx context.Context, f taskstate.TxFunc) error {
+	d.before()
+	return d.Store.InTx(ctx, f)
 }
 
 func TestAYoungFileWithoutARowIsCountedOnly(t *testing.T) {

@@ -6,8 +6,11 @@ import (
 	"database/sql"
 	"encoding/hex"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 
+	"github.com/millweir/millweir/pkg/ingest"
 	"github.com/millweir/millweir/pkg/sqldb"
 	"github.com/millweir/millweir/pkg/taskstate"
 )
@@ -48,20 +51,40 @@ type versionRow struct {
 	no, upload                      int64
 	dim, segments, pass             int
 	created, updated, closed        taskstate.DBTime
+	metadata                        ingest.Metadata    // of a visible version
+	pairs                           map[string]pairRow // by which filters find a visible version, by key
 }
+
+// pairRow is a key of a version's metadata as its row has it.
+type pairRow struct{ value, document, base string }
 
 // versionsOf reads the versions of documents, by document, in the order of their numbers.
 func (c *checker) versionsOf(ctx context.Context, documents ...string) (map[string][]versionRow, error) {
 	out := map[string][]versionRow{}
-	return out, c.each(ctx, func(rows *sql.Rows) error {
+	pairs := map[string]map[string]pairRow{} // of visible versions
+	err := c.each(ctx, func(rows *sql.Rows) error {
 		var v versionRow
 		err := rows.Scan(&v.id, &v.document, &v.base, &v.task, &v.no, &v.state, &v.model, &v.dim, &v.extractor, &v.splitter, &v.segments,
 			&v.created, &v.updated, &v.closed, &v.pass, &v.taskStatus, &v.file, &v.sha,
-			&v.fileID, &v.upload, &v.taskUser, &v.fileUser)
+			&v.fileID, &v.upload, &v.taskUser, &v.fileUser, &v.metadata)
 		v.fileID = strings.TrimSpace(v.fileID)
+		if v.state == visible {
+			v.pairs = map[string]pairRow{}
+			pairs[v.id] = v.pairs
+		}
 		out[v.document] = append(out[v.document], v)
 		return err
 	}, c.q.List("VersionsOf", len(documents)), sqldb.Args(documents)...)
+	if err != nil || len(pairs) == 0 {
+		return out, err
+	}
+	return out, c.each(ctx, func(rows *sql.Rows) error {
+		var version, key string
+		var p pairRow
+		err := rows.Scan(&version, &key, &p.value, &p.document, &p.base)
+		pairs[version][key] = p
+		return err
+	}, c.q.List("MetadataOf", len(pairs)), sqldb.Args(slices.Collect(maps.Keys(pairs)))...)
 }
 
 // look reads a document with its versions; an empty one when it is gone.
@@ -133,7 +156,9 @@ func (c *checker) document(ctx context.Context, d documentRow, vs []versionRow, 
 	for _, p := range problems {
 		c.bad(p.rule, d.id, "%s", p.text)
 	}
-	c.suspect(d, problems)
+	if len(problems) > 0 {
+		c.suspect(d, vs)
+	}
 	if d.deleted {
 		return c.tombstone(ctx, d)
 	}
@@ -164,7 +189,7 @@ func (f *flaws) add(rule, format string, args ...any) {
 	*f = append(*f, flaw{rule, fmt.Sprintf(format, args...)})
 }
 
-// shape judges a document's row against its versions: I23 and I24, and what it holds: I12 and I30.
+// shape judges a document's row against its versions: I23 and I24, and what it holds: I12, I25 and I30.
 func shape(d documentRow, vs []versionRow) flaws {
 	out := holdings(d, vs)
 	shown, once, last := 0, false, versionRow{}
@@ -208,7 +233,8 @@ func shape(d documentRow, vs []versionRow) flaws {
 }
 
 // holdings judges what a living document holds: the stored files of its versions have rows (I12), its bytes are those of
-// its newest upload (I12), and it, its base, its tasks and its files are one user's (I30).
+// its newest upload (I12), it, its base, its tasks and its files are one user's (I30), and filters find it by the metadata
+// that its visible version has (I25).
 func holdings(d documentRow, vs []versionRow) (out flaws) {
 	if d.deleted {
 		return nil
@@ -234,6 +260,9 @@ func holdings(d documentRow, vs []versionRow) (out flaws) {
 		if v.upload == d.lastUpload && v.sha != "" && v.sha != d.sha {
 			out.add("I12", "its row has SHA-256 %s, the stored file of its newest upload %s", d.sha, v.sha)
 		}
+		if v.state == visible {
+			out = append(out, metadataFlaws(v)...)
+		}
 	}
 	if d.same != "" && d.same != d.sha {
 		out.add("I12", "its row has SHA-256 %s and is found by %s", d.sha, d.same)
@@ -241,16 +270,38 @@ func holdings(d documentRow, vs []versionRow) (out flaws) {
 	return out
 }
 
-// suspect keeps a document for Repair when its holdings are wrong.
-func (c *checker) suspect(d documentRow, problems flaws) {
-	s := Suspect{Document: d.id}
-	for _, p := range problems {
-		if p.rule == "I12" || p.rule == "I30" {
-			s.Flaws++
-		}
+// metadataFlaws compares the rows by which filters find a visible version with its metadata.
+func metadataFlaws(v versionRow) (out flaws) {
+	if !v.said() {
+		out.add("I25", "the metadata of version %s cannot be read", v.id)
+		return out
 	}
-	if s.Flaws > 0 {
-		keep(&c.Suspects, s)
+	extra := maps.Clone(v.pairs)
+	for _, pair := range v.metadata.Pairs() {
+		switch row, there := v.pairs[pair[0]]; {
+		case !there:
+			out.add("I25", "version %s has metadata %q without its row", v.id, pair[0])
+		case row != pairRow{pair[1], v.document, v.base}:
+			out.add("I25", "version %s has metadata %q with another row", v.id, pair[0])
+		}
+		delete(extra, pair[0])
+	}
+	for _, key := range slices.Sorted(maps.Keys(extra)) {
+		out.add("I25", "version %s has a row of metadata %q, which it has not", v.id, key)
+	}
+	return out
+}
+
+// said reports whether a version's metadata can be read.
+func (v versionRow) said() bool {
+	_, err := ingest.ParseMetadata("metadata", string(v.metadata))
+	return err == nil
+}
+
+// suspect keeps a document for Repair when its holdings are wrong.
+func (c *checker) suspect(d documentRow, vs []versionRow) {
+	if n := len(holdings(d, vs)); n > 0 {
+		keep(&c.Suspects, Suspect{Document: d.id, Flaws: int64(n)})
 	}
 }
 

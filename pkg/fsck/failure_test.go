@@ -365,6 +365,7 @@ func damagedAll(t *testing.T) *world {
 	w.sql(`UPDATE knowledge_document SET content_sha256 = ? WHERE latest_task_id = ?`, hash("other"), w.twin)
 	w.sql(`DELETE FROM stored_file WHERE id = ?`, w.goodFile())
 	w.sql(`UPDATE knowledge_text_part SET tokens = 99`)
+	w.sql(`UPDATE document_metadata SET value = 'b1' WHERE name = 'year'`)
 	path := filepath.Join(w.dir, w.id("8005"))
 	require.NoError(t, os.WriteFile(path, []byte("whose?"), 0o600))
 	long := time.Now().Add(-26 * time.Hour)

@@ -108,7 +108,7 @@ func (r *repair) writeMissing(ctx context.Context) error {
 			continue // it is not visible any more
 		}
 		for part := range slices.Chunk(ids, repairBatch) {
-			if err := r.write(ctx, versions[at.document][i], part); err != nil {
+			if err := r.writeVectors(ctx, versions[at.document][i], part); err != nil {
 				return fmt.Errorf("version %s: %w", at.version, err)
 			}
 		}
@@ -125,8 +125,8 @@ func scanPiece(rows *sql.Rows) (p piece, err error) {
 	return p, err
 }
 
-// write mends one batch of one version.
-func (r *repair) write(ctx context.Context, v versionRow, ids []string) error {
+// writeVectors mends one batch of one version.
+func (r *repair) writeVectors(ctx context.Context, v versionRow, ids []string) error {
 	pieces, err := sqldb.Collect(ctx, r.db, scanPiece, r.q.List("SegmentTexts", len(ids)), slices.Insert(sqldb.Args(ids), 0, any(v.id))...)
 	if err != nil || len(pieces) == 0 {
 		return err
@@ -283,7 +283,7 @@ func (r *repair) mendRows(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		for _, mend := range []func(context.Context, documentRow, []versionRow) error{r.mendOwner, r.mendFiles, r.mendBytes} {
+		for _, mend := range []func(context.Context, documentRow, []versionRow) error{r.mendOwner, r.mendFiles, r.mendBytes, r.mendMetadata} {
 			d, vs, err := r.look(ctx, s.Document)
 			if err == nil && d.id != "" {
 				err = mend(ctx, d, vs)
@@ -372,14 +372,50 @@ func (r *repair) mendBytes(ctx context.Context, d documentRow, vs []versionRow) 
 	return r.exec(ctx, "DocumentBytes", sum, sum, d.id, d.sha, d.latest)
 }
 
+// mendMetadata writes the rows anew by which filters find a visible version.
+func (r *repair) mendMetadata(ctx context.Context, _ documentRow, vs []versionRow) error {
+	for _, v := range vs {
+		if v.state != visible || !v.said() || len(metadataFlaws(v)) == 0 {
+			continue
+		}
+		err := r.write(ctx, func(ctx context.Context, tx taskstate.Tx) error {
+			still, err := sqldb.Collect(ctx, tx, sqldb.Column[string], r.q.Get("VersionVisible"), v.id)
+			if err != nil || len(still) == 0 {
+				return err
+			}
+			if _, err := tx.ExecContext(ctx, r.q.Get("MetadataGone"), v.id); err != nil {
+				return err
+			}
+			var rows []any
+			pairs := v.metadata.Pairs()
+			for _, pair := range pairs {
+				rows = append(rows, v.id, pair[0], pair[1], v.document, v.base)
+			}
+			if len(pairs) > 0 {
+				_, err = tx.ExecContext(ctx, r.q.Rows("MetadataInsert", len(pairs)), rows...)
+			}
+			return err
+		})
+		if err != nil {
+			return fmt.Errorf("metadata of version %s: %w", v.id, err)
+		}
+	}
+	return nil
+}
+
 // exec changes a row, where the database can be written.
 func (r *repair) exec(ctx context.Context, statement string, args ...any) error {
+	return r.write(ctx, func(ctx context.Context, tx taskstate.Tx) error {
+		_, err := tx.ExecContext(ctx, r.q.Get(statement), args...)
+		return err
+	})
+}
+
+// write changes rows in one transaction, where the database can be written.
+func (r *repair) write(ctx context.Context, f func(ctx context.Context, tx taskstate.Tx) error) error {
 	w, ok := r.e.DB.(Writer)
 	if !ok {
 		return nil // only looked at
 	}
-	return w.InTx(ctx, func(ctx context.Context, tx taskstate.Tx, _ taskstate.DBClock) error {
-		_, err := tx.ExecContext(ctx, r.q.Get(statement), args...)
-		return err
-	})
+	return w.InTx(ctx, func(ctx context.Context, tx taskstate.Tx, _ taskstate.DBClock) error { return f(ctx, tx) })
 }

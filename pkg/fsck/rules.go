@@ -28,7 +28,7 @@ var rules = []rule{
 	{"I22", "the mirror has no copy of a finished task", "comes with the RabbitMQ mirror", false},
 	{"I23", "a version is visible only by its task's success, at most one of a document, and their numbers rise", "", true},
 	{"I24", "a document that once had a visible version and was not deleted has one", "", true},
-	{"I25", "a visible version has segments 0…n−1, each with its text and a vector of the right dimension, document and version, and the store no vector that SQL does not name", "", true},
+	{"I25", "a visible version has segments 0…n−1, each with its text and a vector of the right dimension, document and version, a row for each key of its metadata, and the store no vector that SQL does not name", "", true},
 	{"I26", "segments, hits and paid calls belong to claims that the log knows", "", false},
 	{"I27", "the same bytes with the same settings give the same segments", "", true},
 	{"I28", "a finished batch is paid once; a crash, a lost answer or a run that ended in the middle pays again only what was in flight", "", false},

@@ -19,12 +19,18 @@ type spared struct {
 
 // allowances are the near misses of the breaches: the rule looks at each and has nothing to say.
 var allowances = map[string]spared{
-	"version: given up":          {"I23", func(w *world) { w.secondVersion("ABANDONED") }},
-	"deleted: not swept yet":     {"I29", func(w *world) { w.leftover(); w.sql(`UPDATE knowledge_document SET sweep_pass = 0 WHERE id = ?`, tomb) }},
-	"deleted: found before":      {"I29", func(w *world) { w.delete(); w.client[len(w.client)-1].Ended = now().Add(time.Hour) }},
-	"vectors: named by garbage":  {"I25", func(w *world) { w.stray(); w.garbage(hash("stray")) }},
-	"vectors: of a tombstone":    {"I25", func(w *world) { w.vectorOf(tomb) }},
-	"vectors: of a deleted base": {"I25", func(w *world) { w.stray(); w.sql(`UPDATE knowledge_base SET deleted_at = created_at`) }},
+	"version: given up":                {"I23", func(w *world) { w.secondVersion("ABANDONED") }},
+	"deleted: not swept yet":           {"I29", func(w *world) { w.leftover(); w.sql(`UPDATE knowledge_document SET sweep_pass = 0 WHERE id = ?`, tomb) }},
+	"deleted: found before":            {"I29", func(w *world) { w.delete(); w.client[len(w.client)-1].Ended = now().Add(time.Hour) }},
+	"vectors: named by garbage":        {"I25", func(w *world) { w.stray(); w.garbage(hash("stray")) }},
+	"vectors: of a tombstone":          {"I25", func(w *world) { w.vectorOf(tomb) }},
+	"vectors: of a deleted base":       {"I25", func(w *world) { w.stray(); w.sql(`UPDATE knowledge_base SET deleted_at = created_at`) }},
+	"metadata: of a closed version":    {"I25", func(w *world) { w.hide(); w.say(w.goodVersion(), w.goodDocument(), `{"note":1}`) }},
+	"metadata: swept with its version": {"I25", func(w *world) { w.hide(); w.sql(`DELETE FROM document_metadata WHERE version_id = ?`, w.goodVersion()) }},
+	"metadata: of a version that is worked on": {"I25", func(w *world) {
+		w.secondVersion("BUILDING")
+		w.say(w.read(`SELECT MAX(id) FROM document_version`), w.goodDocument(), `{"note":1}`)
+	}},
 	"index: of a closed version": {"I37", func(w *world) { w.hide() }},
 	"index: written twice":       {"I37", func(w *world) { w.index(w.goodVersion(), "first", "second") }},
 	"index: of a deleted document": {"I37", func(w *world) {

@@ -43,6 +43,7 @@ const (
 	model = "local/1"
 	dim   = 4
 	body  = "the bytes of the upload"
+	said  = `{"lang":"de","year":2024}` // metadata of the documents
 )
 
 var policy = taskstate.Policy{BaseBackoff: 0, MaxBackoff: 0, Lease: time.Minute, MaxCrashes: 3, Slack: time.Second, DLQ: true}
@@ -294,8 +295,9 @@ func (w *world) document(id, key string) string {
 	require.NoError(w.t, os.WriteFile(filepath.Join(w.dir, file), []byte(body), 0o600))
 	w.sql(`INSERT INTO stored_file (id, user_id, sha256, bytes, original_name, media_type, path, created_at) VALUES (?, 'u', ?, ?, 'f', 'text/plain', ?, ?)`,
 		file, hash(body), len(body), file, at)
-	w.sql(`INSERT INTO document_version (id, document_id, base_id, task_id, file_id, no, upload_no, state, model_key, dim, extractor, splitter, title, segment_count, created_at, updated_at, sweep_at)
-		VALUES (?, ?, ?, ?, ?, 1, 1, 'VISIBLE', ?, ?, 'text/1', 'split/1', 't', 2, ?, ?, ?)`, version, id, base, task, file, model, dim, at, at, at)
+	w.sql(`INSERT INTO document_version (id, document_id, base_id, task_id, file_id, no, upload_no, state, model_key, dim, extractor, splitter, title, segment_count, created_at, updated_at, sweep_at, metadata)
+		VALUES (?, ?, ?, ?, ?, 1, 1, 'VISIBLE', ?, ?, 'text/1', 'split/1', 't', 2, ?, ?, ?, ?)`, version, id, base, task, file, model, dim, at, at, at, said)
+	w.say(version, id, said)
 	w.sql(`INSERT INTO knowledge_document (id, user_id, base_id, title, file_name, media_type, status, segment_count, bytes, content_sha256, visible_version_id, visible_no, visible_upload_no, last_no, last_upload_no, latest_task_id, created_at, updated_at, sweep_at)
 		VALUES (?, 'u', ?, 't', 'f', 'text/plain', 'READY', 2, ?, ?, ?, 1, 1, 1, 1, ?, ?, ?, ?)`, id, base, len(body), hash(body), version, task, at, at, at)
 	var rows []ingest.Vector
@@ -317,6 +319,13 @@ func (w *world) document(id, key string) string {
 		Op: fsck.OpSearch, User: "u", Outcome: fsck.OutcomeOK, Status: 200, Began: began, Ended: began.Add(time.Millisecond), Hits: []fsck.Hit{{Document: id, Version: 1}},
 	})
 	return task
+}
+
+// say writes the rows by which filters find a version's metadata.
+func (w *world) say(version, document string, said ingest.Metadata) {
+	for _, pair := range said.Pairs() {
+		w.sql(`INSERT INTO document_metadata (version_id, name, value, document_id, base_id) VALUES (?, ?, ?, ?, ?)`, version, pair[0], pair[1], document, base)
+	}
 }
 
 // index writes the words of a version's segments.

@@ -100,12 +100,18 @@ WHERE d.id IN (@list)
 -- name: VersionsOf
 SELECT v.id, v.document_id, v.base_id, v.task_id, v.no, v.state, v.model_key, v.dim, v.extractor, v.splitter, v.segment_count,
        v.created_at, v.updated_at, v.closed_at, v.sweep_pass, COALESCE(t.status, ''), COALESCE(f.id, ''), COALESCE(f.sha256, ''),
-       v.file_id, v.upload_no, COALESCE(t.user_id, ''), COALESCE(f.user_id, '')
+       v.file_id, v.upload_no, COALESCE(t.user_id, ''), COALESCE(f.user_id, ''),
+       CASE v.state WHEN 'VISIBLE' THEN COALESCE(v.metadata, '') ELSE '' END
 FROM document_version v
 LEFT JOIN ingest_task t ON t.id = v.task_id
 LEFT JOIN stored_file f ON f.id = v.file_id
 WHERE v.document_id IN (@list)
 ORDER BY v.document_id, v.no
+
+-- name: MetadataOf
+SELECT version_id, name, value, document_id, base_id
+FROM document_metadata
+WHERE version_id IN (@list)
 
 -- name: SomeVisibleVectors
 SELECT s.vector_id
@@ -202,6 +208,20 @@ UPDATE knowledge_document
 SET content_sha256 = ?,
     same_sha256 = CASE WHEN same_sha256 IS NULL THEN NULL ELSE ? END
 WHERE id = ? AND content_sha256 = ? AND latest_task_id = ? AND deleted_at IS NULL
+
+-- The sweep of a closed version waits for it, or has taken its rows.
+-- name: VersionVisible
+SELECT id
+FROM document_version
+WHERE id = ? AND state = 'VISIBLE' @forupdate
+
+-- name: MetadataGone
+DELETE FROM document_metadata
+WHERE version_id = ?
+
+-- name: MetadataInsert
+INSERT INTO document_metadata (version_id, name, value, document_id, base_id)
+VALUES (@rows:5)
 
 -- name: LedgerFind
 SELECT text_hash, dim, vector
