@@ -216,6 +216,7 @@ type ListQuery struct {
 	Statuses []DocumentStatus
 	Stage    taskstate.Stage // of a document's last task; empty: any
 	Text     string          // in a document's title or file name, in a base's name
+	Metadata []MetadataRule  // of a document's visible version; not for bases
 	Times    Times
 	Sort     taskstate.Sort // empty: documents by SortUpdatedDesc, bases by SortCreatedDesc
 	After    *taskstate.Cursor

@@ -64,6 +64,11 @@ func (r *Reads) list(ctx context.Context, c ingest.Caller, kind string, texts in
 			return nil, err
 		}
 		l.add("InBase", base.ID)
+		q.Base = base.ID
+	}
+	if len(q.Metadata) > 0 {
+		said := r.byMetadata(q.Base, q.Metadata)
+		l.fragment(said.Text, said.Args...)
 	}
 	if n := len(q.Statuses); n > 0 {
 		l.fragment(r.q.List(kind+"Statuses", n), sqldb.Args(q.Statuses)...)

@@ -28,17 +28,27 @@ func (r *Reads) filterOf(base string, f ingest.SearchFilter) (few, judge sqldb.P
 		l.fragment(r.q.List("DocumentMediaTypes", n), sqldb.Args(f.MediaTypes)...)
 	}
 	l.times(f.Times)
-	judge = sqldb.Part{Text: l.text.String(), Args: slices.Clip(l.args)}
-	few = judge
-	for _, rule := range f.Metadata {
-		asked := sqldb.Part{Text: r.q.Get("MetadataBetween"), Args: []any{rule.Key, rule.From, rule.To}}
+	with := func(said sqldb.Part) sqldb.Part {
+		return sqldb.Part{Text: l.text.String() + said.Text, Args: slices.Concat(l.args, said.Args)}
+	}
+	return with(r.byMetadata(base, f.Metadata)), with(r.byMetadata("", f.Metadata))
+}
+
+// byMetadata selects documents by the metadata of their visible versions, at the end of a statement that reads documents as d: of
+// one base, where the index has them, or without a base whichever the statement finds otherwise.
+func (r *Reads) byMetadata(base string, rules []ingest.MetadataRule) (said sqldb.Part) {
+	for _, rule := range rules {
+		found := r.q.Part("DocumentHasMetadata")
+		if base != "" {
+			found = r.q.Part("DocumentsByMetadata", base)
+		}
+		asked := r.q.Part("MetadataBetween", rule.Key, rule.From, rule.To)
 		if n := len(rule.AnyOf); n > 0 {
 			asked = sqldb.Part{Text: r.q.List("MetadataAnyOf", n), Args: append([]any{rule.Key}, sqldb.Args(rule.AnyOf)...)}
 		}
-		few = sqldb.Part{Text: few.Text + "\n" + r.q.Get("DocumentsByMetadata") + "\n" + asked.Text, Args: append(append(few.Args, base), asked.Args...)}
-		judge = sqldb.Part{Text: judge.Text + "\n" + r.q.Get("DocumentHasMetadata") + "\n" + asked.Text, Args: append(judge.Args, asked.Args...)}
+		said = sqldb.Part{Text: said.Text + "\n" + found.Text + "\n" + asked.Text, Args: slices.Concat(said.Args, found.Args, asked.Args)}
 	}
-	return few, judge
+	return said
 }
 
 // ids reads at most so many ids that a statement finds for the base and the filter; all: there are no more.

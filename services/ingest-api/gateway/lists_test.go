@@ -92,6 +92,7 @@ func TestDocumentsAndBasesTakeTheFiltersOfTasks(t *testing.T) {
 		require.Equal(t, "stage", b.refused(b.get(ada, path+"?stage=lost"), http.StatusBadRequest, web.CodeInvalidParameter).Parameter)
 		require.Equal(t, "stage", b.refused(b.get(ada, path+"?stage=none,embed"), http.StatusBadRequest, web.CodeInvalidParameter).Parameter)
 	}
+	require.Equal(t, "metadata", b.refused(b.get(ada, "/api/knowledge/bases?metadata={}"), http.StatusBadRequest, web.CodeUnknownParameter).Parameter)
 	// A cursor belongs to one order.
 	for i := range 3 {
 		b.send(ada, http.MethodPost, "/api/knowledge/bases", fmt.Sprintf(`{"name":"b%d"}`, i))

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"testing"
 
@@ -45,6 +46,10 @@ func (l library) Document(ctx context.Context, c ingest.Caller, id string) (inge
 	return l.world.Reads.Document(ctx, c, id)
 }
 
+func (l library) Base(ctx context.Context, c ingest.Caller, idOrName string) (ingest.Base, error) {
+	return l.world.App.Catalog.Base(ctx, c, idOrName)
+}
+
 func (l library) Documents(ctx context.Context, c ingest.Caller, q ingest.ListQuery) ([]ingest.Document, error) {
 	return l.world.Reads.Documents(ctx, c, q)
 }
@@ -72,6 +77,33 @@ func (b *bench) found(who, filter string) (texts []string) {
 	return texts
 }
 
+// listed are the titles of the documents that lists with a filter of metadata show, of all bases and of one alike.
+func (b *bench) listed(who, filter string) []string {
+	b.t.Helper()
+	titles := b.titles(who, "metadata="+url.QueryEscape(filter))
+	require.Equal(b.t, titles, b.titles(who, "knowledgeBase=default&metadata="+url.QueryEscape(filter)), filter)
+	return titles
+}
+
+// titles are those of the documents of a list, gathered from pages of one.
+func (b *bench) titles(who, filter string) (titles []string) {
+	b.t.Helper()
+	cursor := ""
+	for {
+		w := b.get(who, "/api/knowledge/documents?limit=1&"+filter+cursor)
+		require.Equal(b.t, http.StatusOK, w.Code, "%s: %s", filter, w.Body)
+		page := decode[wire.List[wire.Document]](b.t, w)
+		for _, d := range page.Items {
+			titles = append(titles, d.Title)
+		}
+		if !page.HasMore {
+			slices.Sort(titles)
+			return titles
+		}
+		cursor = "&cursor=" + string(page.NextCursor)
+	}
+}
+
 // What an upload says of its document is shown of it and of its hits, finds it, and is nobody else's.
 func TestMetadataGoesThrough(t *testing.T) {
 	t.Parallel()
@@ -97,6 +129,12 @@ func TestMetadataGoesThrough(t *testing.T) {
 		d := decode[wire.Document](t, b.get(ada, "/api/knowledge/documents/"+items[0].Document.DocumentID))
 		require.Equal(t, want, d.Metadata)
 		require.Len(t, b.found(ada, `{"lang":"de","year":{"gte":2020,"lte":2024},"final":[true,false]}`), 2)
+		require.Equal(t, []string{"a.txt", "b.txt"}, b.listed(ada, `{"lang":"de","year":{"gte":2020,"lte":2024},"final":[true,false]}`))
+		require.Equal(t, []string{"a.txt", "b.txt"}, b.listed(ada, `{"note":`+mustJSON(t, want["note"])+`}`))
+		require.Equal(t, []string{"a.txt", "b.txt", "c.txt"}, b.listed(ada, `{}`))
+		require.Equal(t, []string{"a.txt", "b.txt", "c.txt"}, b.listed(ada, ``))
+		require.Equal(t, []string{"a.txt"}, b.listed(bob, `{"lang":"de"}`))
+		require.Empty(t, b.listed(ada, `{"year":"2024"}`), "a text is no number")
 		require.Equal(t, []string{"bob's otter"}, b.found(bob, `{"lang":"de"}`))
 		require.Empty(t, b.found(ada, `{"lang":"fr"}`))
 		require.Len(t, b.found(ada, `{"note":`+mustJSON(t, want["note"])+`}`), 2)
@@ -116,8 +154,11 @@ func TestMetadataGoesThrough(t *testing.T) {
 		// A new version brings its own, whose visibility is its own.
 		next := decode[wire.AcceptedTask](t, b.upload(ada, "PUT /api/knowledge/documents/"+plain.Document.DocumentID, nil, file("c.txt", "a new otter"), part{field: "metadata", body: `{"lang":"ja"}`}))
 		require.Empty(t, b.found(ada, `{"lang":"ja"}`))
+		require.Empty(t, b.listed(ada, `{"lang":"ja"}`))
 		w.Process(next.TaskID)
 		require.Equal(t, []string{"a new otter"}, b.found(ada, `{"lang":"ja"}`))
+		require.Equal(t, []string{"c.txt"}, b.listed(ada, `{"lang":"ja"}`))
+		require.Equal(t, []string{"a.txt", "b.txt", "c.txt"}, b.listed(ada, `{"lang":["ja","de"]}`))
 		require.Empty(t, b.found(bob, `{"lang":"ja"}`))
 		b.refused(b.get(bob, "/api/knowledge/documents/"+plain.Document.DocumentID), http.StatusNotFound, web.CodeDocumentNotFound)
 	})
@@ -184,7 +225,7 @@ func TestHostileMetadata(t *testing.T) {
 		"two kinds":   {`{"a":{"gte":1,"lte":"2"}}`, web.CodeInvalidField, "metadata", "both numbers or both texts"},
 		"boolean":     {`{"a":{"gte":true}}`, web.CodeInvalidField, "metadata", "both numbers or both texts"},
 		"9 keys":      {object(9, "k", "1"), web.CodeFieldTooLong, "metadata", "has 9 keys, allowed are 8"},
-		"list":        {`["a"]`, web.CodeBadJSON, "metadata", "field metadata is a array"},
+		"list":        {`["a"]`, web.CodeBadJSON, "metadata", "field metadata is a array, expected is an object"},
 		"text":        {`"a"`, web.CodeBadJSON, "metadata", "field metadata is a string"},
 		"twice":       {`{"a":1,"a":2}`, web.CodeBadJSON, "a", "stands more than once"},
 		"not UTF-8":   {"{\"a\":\"\xff\"}", web.CodeBadJSON, "", "not valid UTF-8"},
@@ -213,7 +254,14 @@ func TestHostileMetadata(t *testing.T) {
 			answer := b.send(ada, http.MethodPost, searchPath, `{"query":"otter","metadata":`+body+`}`)
 			return answer.Code, b.problem(answer)
 		}
+		list := func(body string) (int, wire.Problem) {
+			answer := b.get(ada, "/api/knowledge/documents?metadata="+url.QueryEscape(body))
+			return answer.Code, b.problem(answer)
+		}
 		for name, r := range both {
+			if r.code != "" { // what is larger than a query may be is refused as such
+				check(t, b, "list: "+name, r, list)
+			}
 			check(t, b, "upload: "+name, r, upload)
 			check(t, b, "search: "+name, r, search)
 		}
@@ -222,6 +270,11 @@ func TestHostileMetadata(t *testing.T) {
 		}
 		for name, r := range filters {
 			check(t, b, "search: "+name, r, search)
+			if r.code == web.CodeBadJSON {
+				r.about = "metadata"
+				r.says = strings.TrimPrefix(r.says, "field metadata ")
+			}
+			check(t, b, "list: "+name, r, list)
 		}
 		require.Zero(t, w.Number("SELECT COUNT(*) FROM knowledge_document"))
 		require.Empty(t, w.Stored())

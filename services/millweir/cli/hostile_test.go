@@ -25,7 +25,7 @@ import (
 
 // verbs are command lines that each ask the gateway something; canned has what it says.
 var verbs = []string{
-	"submit testdata/a.txt", "tasks list", "tasks get " + uuid1, "tasks retry " + uuid1, "tasks cancel " + uuid1 + " --yes",
+	"submit testdata/a.txt", "documents list", "tasks list", "tasks get " + uuid1, "tasks retry " + uuid1, "tasks cancel " + uuid1 + " --yes",
 	"tasks explain " + uuid1, "search letter", "outbox list", "outbox requeue e1", "outbox requeue --all --yes", "outbox stats",
 	"dlq list", "dlq get 1-0", "dlq replay 1-0", "dlq replay --all --yes", "dlq drop --all --yes", "dlq list --topic orders",
 	"dlq get 1-0 --topic orders", "dlq replay 1-0 --topic orders", "mq topics", "mq partitions orders", "mq groups orders",
@@ -101,7 +101,7 @@ func TestBrokenAnswersAreTheServersFault(t *testing.T) {
 		})
 	}
 	b := gatewayThat(t, func(w http.ResponseWriter, _ string) { _, _ = io.WriteString(w, `{"items":null,"nextCursor":null}`) })
-	for _, verb := range []string{"tasks list", "outbox list", "dlq list", "mq topics", "mq recent orders"} {
+	for _, verb := range []string{"documents list", "tasks list", "outbox list", "dlq list", "mq topics", "mq recent orders"} {
 		require.Zero(t, b.run(t.Context(), append(strings.Fields(verb), "-o", "json")...), verb)
 		require.Equal(t, "[]\n", b.out.String(), "%s: a list is a list", verb)
 	}

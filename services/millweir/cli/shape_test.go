@@ -37,6 +37,7 @@ func list1(item string) string { return `{"items":[` + item + `],"nextCursor":nu
 
 // canned are the gateway's answers by method and path; what is empty is 204.
 var canned = map[string]string{
+	"GET /api/knowledge/documents":                        list1(`{"documentId":"d1","knowledgeBase":"notes","title":"Guide\u001b[31m","fileName":"g.pdf","metadata":{"lang":"de","year":2024},"status":"READY","visibleVersion":2,"segmentCount":12,"pages":null,"updatedAt":"2026-01-02T03:04:05Z"}`),
 	"GET /api/knowledge/tasks":                            list1(run1),
 	"GET /api/knowledge/tasks/" + uuid1:                   run1,
 	"GET /api/knowledge/tasks/" + uuid1 + "/events":       events1,
@@ -83,6 +84,7 @@ func TestWhatEveryVerbAsksAndPrints(t *testing.T) {
 			"tasks list --status DEAD --kb notes --q x --limit 7", "tasks get " + uuid1, "tasks watch " + uuid1, "tasks retry " + uuid1,
 			"tasks cancel " + uuid1 + " --yes", "tasks explain " + uuid1,
 		},
+		"documents": {"documents list --status READY --kb notes --q x --meta lang=de --meta year:={\"gte\":2020} --limit 7"},
 		"search": {
 			"search dead letter --kb notes --top 3",
 			"search x --document d1,d2 --type text/plain --meta lang=de --meta year:=[2020,2024] --created-after 2026-01-01T00:00:00Z --updated-before 2026-02-01T00:00:00Z --by-document --cursor abc",
@@ -184,7 +186,7 @@ func TestEveryVerbHasHelp(t *testing.T) {
 		require.Equal(t, 2, b.run(t.Context(), append(name, "--no-such-flag")...), name)
 		require.Contains(t, b.err.String(), "unknown flag: --no-such-flag\nusage: millweir "+strings.Join(name, " "), name)
 	}
-	require.Equal(t, 37, verbs)
+	require.Equal(t, 38, verbs)
 	require.Zero(t, b.run(t.Context(), "dlq", "--help"))
 	require.Contains(t, b.out.String(), "replay")
 	require.Zero(t, b.run(t.Context(), "completion", "bash"))

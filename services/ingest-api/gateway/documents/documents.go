@@ -29,7 +29,7 @@ func (g *Handler) Routes() []web.Route {
 	const oneBase = bases + "/:base"
 	filters := append([]string{"knowledgeBase", "status", "stage", "q", "sort", "cursor", "limit"}, web.TimeFilters...)
 	return []web.Route{
-		web.On(http.MethodGet, documents, web.AccessRead, filters, g.listDocuments),
+		web.On(http.MethodGet, documents, web.AccessRead, append([]string{"metadata"}, filters...), g.listDocuments),
 		web.On(http.MethodGet, one, web.AccessRead, nil, web.Of(web.DocumentID, g.getDocument)),
 		web.On(http.MethodDelete, one, web.AccessWrite, nil, web.Of(web.DocumentID, g.deleteDocument)),
 		web.On(http.MethodGet, one+"/segments", web.AccessRead, []string{"cursor", "limit"}, web.Of(web.DocumentID, g.listSegments)),
@@ -48,7 +48,19 @@ func (g *Handler) getDocument(c *gin.Context, id string) error {
 }
 
 func (g *Handler) listDocuments(c *gin.Context) error {
-	return list(c, g, "documents:", taskstate.SortUpdatedDesc, g.Svc.Documents, views.Document,
+	p, said := web.ParamsOf(c), map[string]any{}
+	if p.JSON("metadata", &said); p.Err() != nil {
+		return p.Err()
+	}
+	metadata, err := ingest.ParseMetadataRules("metadata", said)
+	if err != nil {
+		return err
+	}
+	read := func(ctx context.Context, who ingest.Caller, q ingest.ListQuery) ([]ingest.Document, error) {
+		q.Metadata = metadata
+		return g.Svc.Documents(ctx, who, q)
+	}
+	return list(c, g, "documents:", taskstate.SortUpdatedDesc, read, views.Document,
 		func(d ingest.Document) (id string, created, updated time.Time) { return d.ID, d.CreatedAt, d.UpdatedAt })
 }
 

@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"net/netip"
 	"net/url"
+	"reflect"
 	"regexp"
 	"slices"
 	"strconv"
@@ -265,8 +266,25 @@ func ReadJSON(c *gin.Context, v any, optional bool) error {
 	if kind, _, err := mime.ParseMediaType(c.Request.Header.Get("Content-Type")); err != nil || kind != "application/json" {
 		return Errorf(CodeUnsupportedMedia, "send the body as application/json")
 	}
+	return decodeJSON("the body", body, v)
+}
+
+// JSON reads a parameter that is a JSON object, as strictly as a body; v stays as it is when it is not given.
+func (p *Params) JSON(name string, v any) {
+	text := p.c.Query(name)
+	if text == "" {
+		return
+	}
+	var wrong *Error
+	if errors.As(decodeJSON("it", []byte(text), v), &wrong) {
+		p.Fail(Errorf(wrong.Code, "parameter %s: %s", name, wrong.Message).About(name))
+	}
+}
+
+// decodeJSON reads a JSON object into v: known fields only, each once, nothing after it. what is its name in messages.
+func decodeJSON(what string, body []byte, v any) error {
 	if !utf8.Valid(body) {
-		return Errorf(CodeBadJSON, "the body is not valid UTF-8")
+		return Errorf(CodeBadJSON, "%s is not valid UTF-8", what)
 	}
 	if name, twice := KeyTwice(body); twice {
 		return Errorf(CodeBadJSON, "field %s stands more than once; send it once", Shown(name)).About(Cut(name, MaxFilter))
@@ -332,7 +350,14 @@ func KeyTwice(body []byte) (string, bool) {
 func jsonProblem(err error) error {
 	var kind *json.UnmarshalTypeError
 	if errors.As(err, &kind) {
-		return Errorf(CodeBadJSON, "field %s is a %s, expected is %s", kind.Field, kind.Value, kind.Type).About(kind.Field)
+		where, want := "a value", kind.Type.String()
+		if kind.Field != "" {
+			where = "field " + kind.Field
+		}
+		if k := kind.Type.Kind(); k == reflect.Map || k == reflect.Struct {
+			want = "an object"
+		}
+		return Errorf(CodeBadJSON, "%s is a %s, expected is %s", where, kind.Value, want).About(kind.Field)
 	}
 	var syntax *json.SyntaxError
 	if errors.As(err, &syntax) {

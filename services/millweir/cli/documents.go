@@ -1,0 +1,37 @@
+package cli
+
+import (
+	"context"
+	"net/url"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/millweir/millweir/pkg/wire"
+)
+
+// documents shows what was taken in.
+func documents(a *App) *cobra.Command {
+	return Group("documents", "show documents", documentsList(a))
+}
+
+func documentsList(a *App) *cobra.Command {
+	var l *listing
+	var meta metadataFlag
+	c := Verb("list [--status READY,FAILED] [--kb NAME] [--meta KEY=TEXT] [--limit N]", "list documents, the last changed first", Needs(),
+		func(ctx context.Context, _ []string) error {
+			q := url.Values{}
+			if meta != nil {
+				q.Set("metadata", meta.String())
+			}
+			return listed(ctx, a, "/api/knowledge/documents", l, q, "DOCUMENT\tSTATUS\tSEGMENTS\tUPDATED\tTITLE", func(d wire.Document) []any {
+				return []any{clean(d.DocumentID), clean(d.Status), d.SegmentCount, d.UpdatedAt.Local().Format(time.DateTime), short(d.Title, 60)}
+			})
+		})
+	l = newListing(c, 50, "documents")
+	l.filter(c, "status", "status", "states, with commas")
+	l.filter(c, "kb", "knowledgeBase", "knowledge base")
+	l.filter(c, "q", "q", "text in title or file name")
+	c.Flags().Var(&meta, "meta", "with that in the metadata of their visible version only, KEY=TEXT or KEY:=JSON; may be repeated")
+	return c
+}
