@@ -8,14 +8,18 @@ CREATE TABLE IF NOT EXISTS ingest_task_call (
   from_status ENUM('QUEUED', 'RUNNING', 'RETRYING', 'SUCCEEDED', 'DEAD', 'SUSPENDED', 'CANCELLED') NULL,
   to_status ENUM('QUEUED', 'RUNNING', 'RETRYING', 'SUCCEEDED', 'DEAD', 'SUSPENDED', 'CANCELLED') NOT NULL,
   reason ENUM('ACCEPTED', 'CLAIMED', 'TAKEOVER', 'DONE', 'FAILED', 'EXHAUSTED', 'PERMANENT', 'STALLED', 'THROTTLED', 'HANDED_BACK',
-    'RETRY_NOW', 'CANCELLED', 'DELETED', 'SUPERSEDED', 'SUSPENDED', 'RESUMED', 'REPLAYED', 'crash_limit') NOT NULL,
+    'RETRY_NOW', 'CANCELLED', 'DELETED', 'SUPERSEDED', 'SUSPENDED', 'RESUMED', 'REPLAYED', 'crash_limit', 'SILENT') NOT NULL,
   timeline BIGINT NOT NULL,
   actor VARCHAR(255) NOT NULL,
   lease_expires_at DATETIME(6) NULL,
+  -- when the first of its tasks wakes, or not later (9999: none does), and until then the row is not counted in ingest_task_count (design D3)
+  wake_at DATETIME(6) NOT NULL DEFAULT '9999-12-31 00:00:00',
   tasks INT NOT NULL,
   ids MEDIUMBLOB NOT NULL, -- of its tasks, 16 bytes each
   created_at DATETIME(6) NOT NULL,
-  PRIMARY KEY (no)
+  PRIMARY KEY (no),
+  KEY ingest_task_call_wake (to_status, wake_at, no),
+  KEY ingest_task_call_made (to_status, created_at, no) -- lists by updated_at
 ) ENGINE = InnoDB ROW_FORMAT = DYNAMIC DEFAULT CHARSET = utf8mb4 COLLATE = utf8mb4_bin;
 
 -- Append-only, written in the transaction of the change and under the row's lock, so that the order of call_no of one task is

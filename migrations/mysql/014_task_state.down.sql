@@ -71,6 +71,8 @@ EXECUTE step;
 DEALLOCATE PREPARE step;
 DROP TABLE IF EXISTS ingest_task_body;
 DROP TABLE IF EXISTS ingest_task_state;
+DROP TABLE IF EXISTS ingest_task_count;
+UPDATE ingest_task_call SET wake_at = '9999-12-31 00:00:00' WHERE wake_at < '9999-12-31 00:00:00';
 
 -- The task leads: its row has the id as text, which finds the log. Nobody can write to this view: COALESCE makes a value of each
 -- column, and the check refuses another task_id.

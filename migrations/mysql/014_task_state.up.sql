@@ -26,16 +26,7 @@ CREATE TABLE IF NOT EXISTS ingest_task_state (
   delivery CHAR(31) CHARACTER SET ascii COLLATE ascii_bin NOT NULL DEFAULT '',
   attempt_traceparent CHAR(55) CHARACTER SET ascii COLLATE ascii_bin NOT NULL DEFAULT '',
   updated_at DATETIME(6) NOT NULL,
-  -- updated_at of a row whose place in the sweep index does not tell it; NULL all along the happy path
-  listed_at DATETIME(6) GENERATED ALWAYS AS (CASE
-    WHEN status = 'RUNNING' OR (status = 'QUEUED' AND wake_at = updated_at)
-      OR (status IN ('SUCCEEDED', 'DEAD', 'SUSPENDED', 'CANCELLED') AND wake_at = TIMESTAMP '9999-12-31 00:00:00') THEN NULL
-    ELSE updated_at END) STORED,
   PRIMARY KEY (id),
-  -- the one sweep index (design D3): one status by equality, then exactly this order; by updated_at it also lists
-  -- what has ended (wake_at: never) and what was just queued (wake_at = updated_at), and listed_at lists the rest
-  KEY ingest_task_sweep (status, wake_at, updated_at, id),
-  KEY ingest_task_listed (listed_at, id),
   CONSTRAINT ingest_task_state_retry CHECK ((status = 'RETRYING') = (next_retry_at IS NOT NULL)),
   CONSTRAINT ingest_task_state_counts CHECK (attempt_count >= 0 AND crash_count >= 0 AND throttle_count >= 0 AND promise_count >= 0 AND fence >= 0),
   CONSTRAINT ingest_task_state_progress CHECK (progress BETWEEN 0 AND 100)
@@ -71,6 +62,37 @@ SET @step = IF(@old, 'ALTER TABLE ingest_task
 PREPARE step FROM @step;
 EXECUTE step;
 DEALLOCATE PREPARE step;
+
+-- Who wakes is named by the last call of each task, and how many tasks there are by the counts and the calls that wake.
+UPDATE ingest_task_call c
+JOIN (
+  SELECT m.no, MIN(m.wake_at) AS wake_at
+  FROM (
+    SELECT MAX(l.call_no) AS no, t.wake_at
+    FROM ingest_task_state t
+    JOIN ingest_task_log l ON l.task_id = t.id
+    WHERE t.wake_at < TIMESTAMP '9999-12-31 00:00:00'
+    GROUP BY t.id, t.wake_at) m
+  GROUP BY m.no) w ON w.no = c.no
+SET c.wake_at = w.wake_at;
+
+-- Tasks by status, without those of calls that wake: whoever ends a call's waking adds what it changed.
+CREATE TABLE IF NOT EXISTS ingest_task_count (
+  status ENUM('QUEUED', 'RUNNING', 'RETRYING', 'SUCCEEDED', 'DEAD', 'SUSPENDED', 'CANCELLED') NOT NULL,
+  n BIGINT NOT NULL,
+  PRIMARY KEY (status)
+) ENGINE = InnoDB ROW_FORMAT = DYNAMIC DEFAULT CHARSET = utf8mb4 COLLATE = utf8mb4_bin;
+TRUNCATE ingest_task_count;
+INSERT INTO ingest_task_count (status, n)
+SELECT status, SUM(n)
+FROM (
+  SELECT 'QUEUED' AS status, 0 AS n
+  UNION ALL SELECT 'RUNNING', 0 UNION ALL SELECT 'RETRYING', 0 UNION ALL SELECT 'SUCCEEDED', 0
+  UNION ALL SELECT 'DEAD', 0 UNION ALL SELECT 'SUSPENDED', 0 UNION ALL SELECT 'CANCELLED', 0
+  UNION ALL SELECT status, COUNT(*) FROM ingest_task_state GROUP BY status
+  UNION ALL SELECT to_status, -SUM(tasks) FROM ingest_task_call WHERE wake_at < TIMESTAMP '9999-12-31 00:00:00' GROUP BY to_status
+  UNION ALL SELECT from_status, SUM(tasks) FROM ingest_task_call WHERE wake_at < TIMESTAMP '9999-12-31 00:00:00' AND from_status IS NOT NULL GROUP BY from_status) c
+GROUP BY status;
 
 -- Nobody can write to these views: COALESCE makes a value of each column, and the check refuses another id.
 -- Only the id has an index through the view; the tasks of a user, base or document are found in ingest_task_body.

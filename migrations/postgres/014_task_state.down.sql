@@ -43,6 +43,8 @@ ALTER TABLE ingest_task ALTER COLUMN status DROP DEFAULT, ALTER COLUMN updated_a
   ADD CONSTRAINT ingest_task_counts CHECK (attempt_count >= 0 AND crash_count >= 0 AND throttle_count >= 0 AND promise_count >= 0 AND fence >= 0),
   ADD CONSTRAINT ingest_task_progress CHECK (progress BETWEEN 0 AND 100);
 DROP TABLE ingest_task_state;
+DROP TABLE ingest_task_count;
+UPDATE ingest_task_call SET wake_at = '9999-12-31 00:00:00+00' WHERE wake_at < '9999-12-31 00:00:00+00';
 -- the one sweep index (design D3): one status by equality, then exactly this order; by updated_at it also lists
 -- what has ended (wake_at: never) and what was just queued (wake_at = updated_at), and listed_at lists the rest
 CREATE INDEX ingest_task_sweep ON ingest_task (status, wake_at, updated_at, id);

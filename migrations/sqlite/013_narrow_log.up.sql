@@ -10,10 +10,14 @@ CREATE TABLE ingest_task_call (
   timeline INTEGER NOT NULL,
   actor TEXT NOT NULL,
   lease_expires_at TEXT NULL,
+  -- when the first of its tasks wakes, or not later (9999: none does), and until then the row is not counted in ingest_task_count (design D3)
+  wake_at TEXT NOT NULL DEFAULT '9999-12-31 00:00:00.000000',
   tasks INTEGER NOT NULL,
   ids BLOB NOT NULL, -- of its tasks, 16 bytes each
   created_at TEXT NOT NULL
 ) STRICT;
+CREATE INDEX ingest_task_call_wake ON ingest_task_call (to_status, wake_at, no) WHERE wake_at < '9999-12-31 00:00:00.000000';
+CREATE INDEX ingest_task_call_made ON ingest_task_call (to_status, created_at, no); -- lists by updated_at
 
 -- Append-only, written in the transaction of the change, so that the order of call_no of one task is the order of its commits.
 -- actor and lease_expires_at are NULL where the call says the same.

@@ -70,6 +70,8 @@ ORDER BY b.id;
 
 DROP TABLE ingest_task_body;
 DROP TABLE ingest_task_state;
+DROP TABLE ingest_task_count;
+UPDATE ingest_task_call SET wake_at = '9999-12-31 00:00:00.000000' WHERE wake_at < '9999-12-31 00:00:00.000000';
 
 CREATE UNIQUE INDEX ingest_task_key ON ingest_task (user_id, idempotency_key) WHERE idempotency_key IS NOT NULL;
 CREATE INDEX ingest_task_sweep ON ingest_task (status, wake_at, updated_at, id);

@@ -44,10 +44,18 @@ type checker struct {
 	queue       *ingestq.State
 	deadLetters map[death]*deadLetterState
 	client      *clientView
-	effects     map[string][]Effect // of paid calls, by task, in their order
-	acks        map[string][]Ack    // by delivery
-	wants       map[string][]wanted // by base: vectors that the store was not asked for yet
-	unnamed     []string            // files without a row at the first look
+	effects     map[string][]Effect  // of paid calls, by task, in their order
+	acks        map[string][]Ack     // by delivery
+	asleep      []taskstate.Task     // no call that was read at first names them
+	wakes       map[waking]time.Time // when the first call that names a task wakes
+	wants       map[string][]wanted  // by base: vectors that the store was not asked for yet
+	unnamed     []string             // files without a row at the first look
+}
+
+// waking is a task in a status in which it wakes.
+type waking struct {
+	task   string
+	status taskstate.Status
 }
 
 // death names one end in DEAD.
@@ -67,6 +75,8 @@ type Findings struct {
 	Lost     []Lost
 	// Unindexed are the bases whose full-text index is wrong.
 	Unindexed []Unindexed
+	// Asleep are tasks that wake and that nobody would look at then.
+	Asleep []string
 	// Young is how many files without a row are no violation yet (Options.FileAge).
 	Young int
 	// Uncompared is how many vectors the deep look could not compare: the embedding cache has forgotten them.

@@ -103,15 +103,19 @@ var breaches = map[string]breach{
 		w.queue.deadLetters = append(w.queue.deadLetters, ingestq.WrittenDeadLetter{ID: "8-0", TaskID: w.good, Fence: 1})
 	}, "never died"},
 	"dead letter: owed for ever": {"I18", func(w *world) { w.state("dlq_state = 'owed'", w.dead) }, "is owed since"},
-	"pending: unknown task":      {"I19", func(w *world) { w.pend(ingestq.Unacked{ID: "9-0", TaskID: "nobody"}) }, "names no task"},
-	"pending: entry gone":        {"I20", func(w *world) { w.pend(ingestq.Unacked{ID: "9-0", Gone: true}) }, "was removed"},
-	"trim: beyond the group":     {"I20", func(w *world) { w.queue.state.Deleted = "10-0" }, "entry 10-0 was removed"},
-	"pending: finished task":     {"L4", func(w *world) { w.pend(ingestq.Unacked{ID: "9-0", TaskID: w.good}) }, "is SUCCEEDED and entry 9-0 is pending"},
-	"stream: deaf":               {"L5", func(w *world) { w.queue.state.Watermark = now() }, "given to nobody"},
-	"version: two visible":       {"I23", func(w *world) { w.secondVersion("VISIBLE") }, "2 versions are visible"},
-	"version: task not done":     {"I23", func(w *world) { w.sql(`UPDATE document_version SET task_id = ? WHERE task_id = ?`, w.dead, w.good) }, "is DEAD"},
-	"version: still building":    {"I23", func(w *world) { w.secondVersion("BUILDING") }, "is BUILDING and its task"},
-	"document: empty again":      {"I24", func(w *world) { w.hide() }, "was not deleted, and has none"},
+	"task: asleep": {"I38", func(w *world) {
+		w.sql(`UPDATE ingest_task_call SET wake_at = ?`, time.Date(9999, 12, 31, 0, 0, 0, 0, time.UTC))
+		w.sql(`UPDATE ingest_task_state SET dlq_state = 'owed', wake_at = ? WHERE status = 'DEAD'`, now())
+	}, "no call says so"},
+	"pending: unknown task":   {"I19", func(w *world) { w.pend(ingestq.Unacked{ID: "9-0", TaskID: "nobody"}) }, "names no task"},
+	"pending: entry gone":     {"I20", func(w *world) { w.pend(ingestq.Unacked{ID: "9-0", Gone: true}) }, "was removed"},
+	"trim: beyond the group":  {"I20", func(w *world) { w.queue.state.Deleted = "10-0" }, "entry 10-0 was removed"},
+	"pending: finished task":  {"L4", func(w *world) { w.pend(ingestq.Unacked{ID: "9-0", TaskID: w.good}) }, "is SUCCEEDED and entry 9-0 is pending"},
+	"stream: deaf":            {"L5", func(w *world) { w.queue.state.Watermark = now() }, "given to nobody"},
+	"version: two visible":    {"I23", func(w *world) { w.secondVersion("VISIBLE") }, "2 versions are visible"},
+	"version: task not done":  {"I23", func(w *world) { w.sql(`UPDATE document_version SET task_id = ? WHERE task_id = ?`, w.dead, w.good) }, "is DEAD"},
+	"version: still building": {"I23", func(w *world) { w.secondVersion("BUILDING") }, "is BUILDING and its task"},
+	"document: empty again":   {"I24", func(w *world) { w.hide() }, "was not deleted, and has none"},
 	"document: wrong status": {"I24", func(w *world) {
 		w.sql(`UPDATE knowledge_document SET status = 'FAILED' WHERE latest_task_id = ?`, w.good)
 	}, "its status is FAILED"},
@@ -335,6 +339,30 @@ func TestRepairMendsTheVectorStoreOnly(t *testing.T) {
 		there, err := w.vectors.Get(t.Context(), base, []string{lost}, false)
 		require.NoError(t, err)
 		require.Contains(t, there, lost)
+	})
+}
+
+// Tasks that no call names are found by their own look, and named again.
+func TestAsleepTasksAreWoken(t *testing.T) {
+	t.Parallel()
+	everyDatabase(t, func(t *testing.T, w *world) {
+		id := w.accept(w.id("8002"), "key-9")
+		w.sql(`UPDATE ingest_task_call SET wake_at = ?`, time.Date(9999, 12, 31, 0, 0, 0, 0, time.UTC))
+		found := w.find()
+		require.Equal(t, []string{id}, found.Asleep)
+		done, err := fsck.Repair(t.Context(), w.evidence(), nil, found)
+		require.NoError(t, err)
+		require.Equal(t, 1, done.Tasks)
+		require.Empty(t, w.find().Asleep)
+		swept, err := w.store.Sweep(t.Context(), taskstate.Sweep{
+			Status: taskstate.StatusQueued, WakeBefore: taskstate.In(time.Minute), Limit: 9,
+			Decide: taskstate.Each(func(_ taskstate.DBClock, t taskstate.Task) taskstate.Decision {
+				return taskstate.Decision{TaskID: t.ID, Answer: taskstate.AnswerKept}
+			}),
+		})
+		require.NoError(t, err)
+		require.Len(t, swept, 1)
+		require.Equal(t, id, swept[0].TaskID)
 	})
 }
 

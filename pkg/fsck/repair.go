@@ -8,6 +8,8 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/google/uuid"
+
 	"github.com/millweir/millweir/pkg/ingest"
 	"github.com/millweir/millweir/pkg/ingest/textindex"
 	"github.com/millweir/millweir/pkg/sqldb"
@@ -23,6 +25,7 @@ type Repaired struct {
 	Written int // missing vectors written again, Paid of them embedded anew
 	Paid    int
 	Rows    int   // documents whose rows were mended, or the rows of their files made again
+	Tasks   int   // tasks that somebody looks at again when they wake
 	Indexes int   // knowledge bases whose full-text index was completed, or damaged parts of it replaced
 	Mended  int64 // violations that those rows and indexes were
 	Files   int   // files without a row that were removed
@@ -45,6 +48,7 @@ func Repair(ctx context.Context, e Evidence, embedder ingest.Embedder, f Finding
 		run  func(ctx context.Context) error
 	}{
 		{"mend rows", r.mendRows},
+		{"wake tasks", r.wakeTasks},
 		{"delete strays", r.deleteStrays},
 		{"write missing vectors", r.writeMissing},
 		{"mend the full-text index", r.mendIndexes},
@@ -55,6 +59,18 @@ func Repair(ctx context.Context, e Evidence, embedder ingest.Embedder, f Finding
 		}
 	}
 	return r.done, nil
+}
+
+// wakeTasks writes calls that name tasks which no call named.
+func (r *repair) wakeTasks(ctx context.Context) error {
+	for _, id := range r.Asleep {
+		raw := uuid.MustParse(id)
+		if err := r.exec(ctx, "Awaken", raw[:], raw[:], id); err != nil {
+			return err
+		}
+		r.done.Tasks, r.done.Mended = r.done.Tasks+1, r.done.Mended+1
+	}
+	return nil
 }
 
 // repair is one Repair in work.

@@ -41,6 +41,7 @@ var rules = []rule{
 	{"I35", "a watcher sees a part of the log in its order, to the end, and nothing twice with another content", "", false},
 	{"I36", "no message, error or log line holds a secret", "", false},
 	{"I37", "each visible segment is in the full-text index of its base with the hash of its text, and the parts of the index are whole", "", true},
+	{"I38", "each task that wakes is named by a call of its status that wakes no later", "", true},
 	{"L1", "at rest every task is terminal, SUSPENDED, or RETRYING with a due time ahead", "", false},
 	{"L2", "no lease stays expired for longer than a lease and a look of the recovery", "", false},
 	{"L3", "no event waits longer than a relay takes; at rest the outbox is drained", "", false},

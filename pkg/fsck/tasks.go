@@ -3,8 +3,12 @@ package fsck
 import (
 	"context"
 	"database/sql"
+	"fmt"
+	"slices"
 	"strings"
 	"time"
+
+	"github.com/google/uuid"
 
 	"github.com/millweir/millweir/pkg/auth"
 	"github.com/millweir/millweir/pkg/sqldb"
@@ -68,7 +72,81 @@ func (c *checker) readLog(ctx context.Context, f func(tr taskstate.Transition), 
 
 // readTasks streams all tasks with their logs, page by page.
 func (c *checker) readTasks(ctx context.Context) error {
-	return pages(ctx, c, "Tasks", scanTask, func(t taskstate.Task) string { return t.ID }, c.judgePage)
+	var err error
+	if c.wakes, err = c.readWakes(ctx); err != nil {
+		return err
+	}
+	if err := pages(ctx, c, "Tasks", scanTask, func(t taskstate.Task) string { return t.ID }, c.judgePage); err != nil {
+		return err
+	}
+	return c.judgeAsleep(ctx)
+}
+
+// readWakes reads the calls that wake.
+func (c *checker) readWakes(ctx context.Context) (map[waking]time.Time, error) {
+	out := map[waking]time.Time{}
+	return out, c.each(ctx, func(rows *sql.Rows) error {
+		var status taskstate.Status
+		var at taskstate.DBTime
+		var ids sql.RawBytes
+		if err := rows.Scan(&status, &at, &ids); err != nil {
+			return err
+		}
+		for raw := range slices.Chunk(ids, len(uuid.UUID{})) {
+			id, err := uuid.FromBytes(raw)
+			if err != nil {
+				return fmt.Errorf("the ids of a call: %w", err)
+			}
+			w := waking{id.String(), status}
+			if first, known := out[w]; !known || at.Before(first) {
+				out[w] = at.Time
+			}
+		}
+		return nil
+	}, c.q.Get("Wakes"))
+}
+
+// named reports whether a call names a task that wakes, and in time.
+func named(wakes map[waking]time.Time, t taskstate.Task) bool {
+	first, known := wakes[waking{t.ID, t.Status}]
+	return t.WakeAt.IsZero() || known && !first.After(t.WakeAt)
+}
+
+// judgeAsleep judges those that no call seemed to name: a row, then the calls, then the row again, until nobody moved it between.
+func (c *checker) judgeAsleep(ctx context.Context) error {
+	for page := range slices.Chunk(c.asleep, pageSize) {
+		ids := make([]string, len(page))
+		for i, t := range page {
+			ids[i] = t.ID
+		}
+		for try := 0; len(ids) > 0 && try < readAgain; try++ {
+			before, err := c.tasksByID(ctx, ids...)
+			if err != nil {
+				return err
+			}
+			wakes, err := c.readWakes(ctx)
+			if err != nil {
+				return err
+			}
+			after, err := c.tasksByID(ctx, ids...)
+			if err != nil {
+				return err
+			}
+			ids = nil
+			for _, t := range after {
+				i := slices.IndexFunc(before, func(b taskstate.Task) bool { return b.ID == t.ID })
+				switch {
+				case named(wakes, t):
+				case i < 0 || !before[i].WakeAt.Equal(t.WakeAt) || !before[i].UpdatedAt.Equal(t.UpdatedAt):
+					ids = append(ids, t.ID)
+				default:
+					c.bad("I38", t.ID, "it is %s, wakes at %s and no call says so", t.Status, stamp(t.WakeAt))
+					keep(&c.Asleep, t.ID)
+				}
+			}
+		}
+	}
+	return nil
 }
 
 // judgePage judges some tasks, which stand in the order of their ids.
@@ -147,6 +225,9 @@ func (c *checker) endTask(ctx context.Context, id string, t taskstate.Task, foun
 
 // judgeRow judges what a row alone tells.
 func (c *checker) judgeRow(ctx context.Context, t taskstate.Task) error {
+	if c.judged("I38"); !named(c.wakes, t) {
+		keep(&c.asleep, t)
+	}
 	if err := c.judgeDeath(ctx, t); err != nil || !c.o.History {
 		return err
 	}

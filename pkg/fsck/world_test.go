@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
@@ -159,10 +160,13 @@ func (w *world) sql(query string, args ...any) {
 	}))
 }
 
-// state changes columns of a task's state.
+// state changes columns of a task's state, by a call that says when it wakes then.
 func (w *world) state(set, id string, args ...any) {
 	w.t.Helper()
-	w.sql("UPDATE ingest_task_state SET "+set+" WHERE id = ?", append(args, sqldb.RawID(w.store.Dialect(), id))...)
+	key, raw := sqldb.RawID(w.store.Dialect(), id), uuid.MustParse(id)
+	w.sql("UPDATE ingest_task_state SET "+set+" WHERE id = ?", append(args, key)...)
+	w.sql(`INSERT INTO ingest_task_call (call_id, from_status, to_status, reason, timeline, actor, wake_at, tasks, ids, created_at)
+		SELECT ?, status, status, 'SILENT', 1, 'system:test', wake_at, 1, ?, updated_at FROM ingest_task_state WHERE id = ?`, raw[:], raw[:], key)
 }
 
 // edit changes transitions where they are kept: in the log, or in the row of their call, which changed no other task.

@@ -251,6 +251,22 @@ func (d *Database) Read(ctx context.Context, f taskstate.ReadFunc) error {
 	return d.repeat(ctx, d.backend.Reads, f)
 }
 
+// Snapshot is Read of one moment: all statements of f see what was committed when the first of them began.
+func (d *Database) Snapshot(ctx context.Context, f taskstate.ReadFunc) error {
+	opts := &sql.TxOptions{Isolation: sql.LevelRepeatableRead, ReadOnly: true}
+	if d.dialect() == SQLite {
+		opts = nil // every transaction of it is one
+	}
+	return d.Read(ctx, func(ctx context.Context, _ taskstate.Tx) error {
+		tx, err := d.backend.Reads.BeginTx(ctx, opts)
+		if err != nil {
+			return err
+		}
+		defer tx.Rollback() //nolint:errcheck // it has read only
+		return f(ctx, &session{db: d, on: tx})
+	})
+}
+
 // Beat is Read on the connections that renew leases; f may write what may be written twice.
 func (d *Database) Beat(ctx context.Context, f taskstate.ReadFunc) error {
 	return d.repeat(ctx, d.backend.Beats, f)

@@ -19,6 +19,10 @@ import (
 // others have it locked, or its lease is being revived.
 const recoverPause = 10 * time.Millisecond
 
+// leasePause is the shortest pause between two looks for expired leases of which the first won none. Every claim's call wakes once
+// when its leases would end, and one look ends the waking of all those that have come to it.
+const leasePause = 250 * time.Millisecond
+
 // recoverLoop finds due retries and expired leases in the table, until ctx ends.
 func (r *Runner) recoverLoop(ctx context.Context) {
 	idle := pause.Backoff{First: recoverPause, Most: r.cfg.RecoveryInterval} // after looks that won nothing
@@ -60,20 +64,29 @@ func (r *Runner) recoverOnce(ctx context.Context, idle *pause.Backoff) (wait tim
 	}
 	wait, overdue, won := limit, false, 0
 	for _, status := range []taskstate.Status{taskstate.StatusRunning, taskstate.StatusRetrying} {
+		if status == taskstate.StatusRunning {
+			if rest := min(leasePause, limit) - r.deps.Now().Sub(r.leasesSeen); rest > 0 && rest <= leasePause {
+				wait = min(wait, rest)
+				continue
+			}
+		}
 		next, err := r.nextWake(ctx, status, limit)
 		if err != nil {
 			return limit, false, err
 		}
+		n := 0
 		if next > 0 {
 			wait = min(wait, next)
-			continue
+		} else {
+			overdue = true
+			if n, recoveryWaiting, err = r.recoverStatus(ctx, status); err != nil || recoveryWaiting {
+				return limit, recoveryWaiting, err
+			}
+			won += n
 		}
-		overdue = true
-		n, recoveryWaiting, err := r.recoverStatus(ctx, status)
-		if err != nil || recoveryWaiting {
-			return limit, recoveryWaiting, err
+		if status == taskstate.StatusRunning && n == 0 {
+			r.leasesSeen = r.deps.Now()
 		}
-		won += n
 	}
 	r.slots.SetRecoveryWaiting(false)
 	switch {

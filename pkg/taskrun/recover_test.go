@@ -3,6 +3,7 @@ package taskrun
 import (
 	"context"
 	"fmt"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -256,5 +257,28 @@ func TestUnknownTakeover(t *testing.T) {
 		require.Equal(t, []string{"x"}, p.kind.ran())
 		require.Zero(t, w.store.get("x").CrashCount)
 		require.Equal(t, int64(2), w.store.get("x").Fence)
+	})
+}
+
+// Looks for expired leases that win none are a pause apart, however often the recovery loop is woken: a call of the store wakes for
+// each claim, and one look is for all that have come to it.
+func TestLooksForExpiredLeasesAreApart(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := newWorld(t)
+		var looks atomic.Int64
+		w.store.setFault(func(op string) error {
+			if op == "nextwake" {
+				looks.Add(1)
+			}
+			return nil
+		})
+		p := w.start("a", &testHandler{})
+		stillFor(time.Second)
+		before := looks.Load()
+		for range 200 {
+			p.nudge <- struct{}{}
+			stillFor(5 * time.Millisecond)
+		}
+		require.InDelta(t, 200+4, looks.Load()-before, 10, "each for a retry that is due, one in 250 ms for a lease")
 	})
 }

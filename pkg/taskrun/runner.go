@@ -37,6 +37,8 @@ type Runner struct {
 
 	nudge chan struct{} // the recovery loop should look when the next row wakes: sooner than it thought
 	calls atomic.Int64  // makes lease owners unique
+	// leasesSeen is when the recovery loop, which alone uses it, last looked for expired leases and won none.
+	leasesSeen time.Time
 
 	jobs     chan *local.Claim // to workers that have nothing to do
 	outcomes chan outcome      // one for each slot: beyond that a run keeps its slot, and so nothing new is claimed

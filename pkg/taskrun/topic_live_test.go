@@ -352,6 +352,10 @@ func TestDeadLettersChangeTheirTransport(t *testing.T) {
 		writeDLQPending := kill(redis, 40, true)
 		require.NoError(t, redis.InTx(t.Context(), func(ctx context.Context, tx taskstate.Tx, m taskstate.DBClock) error {
 			_, err := tx.ExecContext(ctx, "UPDATE ingest_task_state SET wake_at = ? WHERE status = 'DEAD'", m.Now) // the grace is over
+			if err != nil {
+				return err
+			}
+			_, err = tx.ExecContext(ctx, "UPDATE ingest_task_call SET wake_at = ? WHERE to_status = 'DEAD' AND wake_at < ?", m.Now, time.Date(9999, 12, 31, 0, 0, 0, 0, time.UTC))
 			return err
 		}))
 		stop := l.runner("kafka", &testHandler{}, nil)

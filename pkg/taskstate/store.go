@@ -200,7 +200,7 @@ type Store interface {
 	Moment(ctx context.Context) (DBClock, error)
 }
 
-// Reader is what screens, gauges and loops ask about all tasks. It changes nothing; errors as Store.
+// Reader is what screens, gauges and loops ask about all tasks. It changes no task; errors as Store.
 type Reader interface {
 	// List reads a page of tasks.
 	List(ctx context.Context, s Scope, q Query) ([]Task, error)

@@ -1,6 +1,7 @@
 package taskstore
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -176,16 +177,42 @@ func (s *Store) scope(scope taskstate.Scope) sqldb.Part {
 	return s.queries.Part("OfUser", scope.UserID)
 }
 
-// Sweep implements taskstate.Store.
+// Sweep implements taskstate.Store. What it found without a lock it locks where it still wakes; where others have locked all of
+// that, it looks for more.
 func (s *Store) Sweep(ctx context.Context, w taskstate.Sweep) ([]taskstate.Outcome, error) {
 	if w.Limit <= 0 {
 		return nil, nil
 	}
-	w.Limit = min(w.Limit, maxBatch)
-	lock := s.sweepStatement(w)
+	look := wake{
+		status: w.Status, before: w.Before.UTC().Truncate(time.Microsecond), in: w.WakeBefore.In, limit: min(w.Limit, maxBatch), exclude: storable(w.Exclude),
+	}
+	for {
+		found, err := s.due(ctx, look)
+		if err != nil || len(found.tasks) == 0 {
+			return nil, err
+		}
+		ids := make([]string, len(found.tasks))
+		for i, t := range found.tasks {
+			ids[i] = t.id
+		}
+		outs, err := s.sweep(ctx, w, ids, found.until)
+		if err != nil || len(outs) > 0 || len(ids) < look.limit {
+			return outs, err
+		}
+		look.exclude = append(look.exclude, ids...)
+	}
+}
+
+// sweep applies a sweep to what it found.
+func (s *Store) sweep(ctx context.Context, w taskstate.Sweep, ids []string, until time.Time) ([]taskstate.Outcome, error) {
+	lock := s.queries.Bind("Sweep", sqldb.Parts{"list": sqldb.List(s.rawIDs(ids))}, string(w.Status), until)
 	run := &batch{store: s, decide: w.Decide, onTransition: w.OnTransition}
 	run.lock = func(ctx context.Context, tx taskstate.Tx) (taskstate.DBClock, []taskstate.Task, error) {
-		return s.lockRows(ctx, tx, 0, lock)
+		m, tasks, err := s.lockRows(ctx, tx, len(ids), lock)
+		slices.SortFunc(tasks, func(a, b task) int {
+			return cmp.Or(a.WakeAt.Compare(b.WakeAt), a.UpdatedAt.Compare(b.UpdatedAt), cmp.Compare(a.ID, b.ID))
+		})
+		return m, tasks, err
 	}
 	err := run.run(ctx, "sweep", 0, "sweep "+string(w.Status))
 	if err == nil {
@@ -194,24 +221,9 @@ func (s *Store) Sweep(ctx context.Context, w taskstate.Sweep) ([]taskstate.Outco
 	if len(run.tasks) < 2 || !s.splits(ctx, err) {
 		return nil, err
 	}
-	ids := make([]string, len(run.tasks))
+	ids = make([]string, len(run.tasks))
 	for i, t := range run.tasks {
 		ids[i] = t.ID
 	}
 	return s.singly(ctx, ids, taskstate.Batch{Scope: taskstate.System(), Decide: w.Decide, OnTransition: w.OnTransition}), nil
-}
-
-// sweepStatement locks the rows of a sweep.
-func (s *Store) sweepStatement(w taskstate.Sweep) sqldb.Part {
-	parts := sqldb.Parts{"until": s.queries.Part("SweepUntil", int64(0)), "exclude": {}}
-	switch {
-	case !w.Before.IsZero():
-		parts["until"] = s.queries.Part("SweepBefore", w.Before.UTC().Truncate(time.Microsecond))
-	case w.WakeBefore.Kind == taskstate.DelayIn:
-		parts["until"] = s.queries.Part("SweepUntil", boundedMicros(w.WakeBefore.In))
-	}
-	if ids := storable(w.Exclude); len(ids) > 0 {
-		parts["exclude"] = s.queries.Bind("SweepExclude", sqldb.Parts{"list": sqldb.List(s.rawIDs(ids))})
-	}
-	return s.queries.Bind("Sweep", parts, string(w.Status), w.Limit)
 }

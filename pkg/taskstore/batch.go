@@ -170,9 +170,7 @@ func (b *batch) log(ctx context.Context, tx taskstate.Tx, m taskstate.DBClock) e
 	}
 	log := make([]logRow, 0, len(b.changed))
 	for _, i := range b.changed {
-		if c := b.decisions[i].Change; !c.Silent {
-			log = append(log, logOf(&b.tasks[i], c, b.writtenAt))
-		}
+		log = append(log, logOf(&b.tasks[i], b.decisions[i].Change, b.writtenAt))
 	}
 	return b.store.insertLog(ctx, tx, log, logCall{id: b.callID, epoch: m.Epoch, at: b.writtenAt})
 }

@@ -97,6 +97,10 @@ func (q *sequenceRun) time(rt *rapid.T) {
 	}
 	require.NoError(rt, q.s.InTx(q.ctx, func(ctx context.Context, tx taskstate.Tx, _ taskstate.DBClock) error {
 		_, err := tx.ExecContext(ctx, "UPDATE ingest_task_state SET "+strings.Join(columns, ", ")+" WHERE id = ?", append(args, sqldb.RawID(q.s.Dialect(), id))...)
+		if err != nil {
+			return err
+		}
+		_, err = tx.ExecContext(ctx, "UPDATE ingest_task_call SET wake_at = ? WHERE wake_at < ?", past, time.Date(9999, 12, 31, 0, 0, 0, 0, time.UTC))
 		return err
 	}))
 	q.spec.Age(id, past)

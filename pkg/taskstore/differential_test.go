@@ -184,6 +184,12 @@ func (d *differential) start(rt *rapid.T) *sequenceRun {
 		if _, err := tx.ExecContext(ctx, "DELETE FROM ingest_task_state"); err != nil {
 			return err
 		}
+		if _, err := tx.ExecContext(ctx, "DELETE FROM ingest_task_call"); err != nil {
+			return err
+		}
+		if _, err := tx.ExecContext(ctx, "UPDATE ingest_task_count SET n = 0"); err != nil {
+			return err
+		}
 		_, err = tx.ExecContext(ctx, "DELETE FROM ingest_task_body")
 		return err
 	}))

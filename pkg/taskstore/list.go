@@ -25,31 +25,39 @@ func (s *Store) List(ctx context.Context, scope taskstate.Scope, q taskstate.Que
 	if q.Limit < 1 || q.Limit > maxPage {
 		return nil, fmt.Errorf("list tasks: %w: limit %d is not within 1–%d", ErrInvalid, q.Limit, maxPage)
 	}
-	query, err := s.listStatement(scope, q)
-	if err != nil {
-		return nil, fmt.Errorf("list tasks: %w", err)
+	if _, known := orders[q.Sort]; !known {
+		return nil, fmt.Errorf("list tasks: %w: unknown order %q", ErrInvalid, q.Sort)
 	}
 	if !sqldb.ASCII(q.KnowledgeBase) || !sqldb.ASCII(q.DocumentID) {
 		return nil, nil // no id is like that
 	}
+	if byUpdated(q) {
+		if page, found, err := s.listUpdated(ctx, scope, q); err != nil || found {
+			return page, err
+		}
+	}
 	return read(ctx, s, "list tasks", func(ctx context.Context, tx taskstate.Tx) ([]taskstate.Task, error) {
-		return s.readTasks(ctx, tx, 0, query)
+		return s.readTasks(ctx, tx, 0, s.listStatement(scope, q))
 	})
 }
 
 // listStatement is the statement of a list.
-func (s *Store) listStatement(scope taskstate.Scope, q taskstate.Query) (sqldb.Part, error) {
-	var f filters
-	s.where(&f, q)
-	order, err := s.page(&f, q)
-	if err != nil {
-		return sqldb.Part{}, err
-	}
-	if byUpdated(q) {
-		return s.listParts(scope, q, &f, order), nil
-	}
+func (s *Store) listStatement(scope taskstate.Scope, q taskstate.Query) sqldb.Part {
+	f := s.filters(q)
+	f.add(s.queries.Get("ListOrder"+orders[q.Sort]), q.Limit)
 	list := s.queries.Bind("List", sqldb.Parts{"scope": s.scope(scope)})
-	return sqldb.Part{Text: list.Text + f.text.String(), Args: append(list.Args, f.args...)}, nil
+	return sqldb.Part{Text: list.Text + f.text.String(), Args: append(list.Args, f.args...)}
+}
+
+// filters are what rows of a list must be, and its cursor.
+func (s *Store) filters(q taskstate.Query) *filters {
+	f := &filters{}
+	s.where(f, q)
+	if q.After != nil {
+		at := q.After.At.UTC().Truncate(time.Microsecond)
+		f.add(s.queries.Get("List"+orders[q.Sort]), at, at, clean(q.After.ID))
+	}
+	return f
 }
 
 // where adds the filters.
@@ -90,21 +98,6 @@ func (s *Store) where(f *filters, q taskstate.Query) {
 var orders = map[taskstate.Sort]string{
 	"": "CreatedDown", taskstate.SortCreatedDesc: "CreatedDown", taskstate.SortCreated: "CreatedUp",
 	taskstate.SortUpdatedDesc: "UpdatedDown", taskstate.SortUpdated: "UpdatedUp",
-}
-
-// page adds cursor, order and limit, and returns the order alone.
-func (s *Store) page(f *filters, q taskstate.Query) (order string, err error) {
-	kind, known := orders[q.Sort]
-	if !known {
-		return "", fmt.Errorf("%w: unknown order %q", ErrInvalid, q.Sort)
-	}
-	if q.After != nil {
-		at := q.After.At.UTC().Truncate(time.Microsecond)
-		f.add(s.queries.Get("List"+kind), at, at, clean(q.After.ID))
-	}
-	order = s.queries.Get("ListOrder" + kind)
-	f.add(order, q.Limit)
-	return order, nil
 }
 
 // likePattern finds text anywhere, its own wildcards taken literally (the statement says ESCAPE '!').

@@ -1,43 +1,26 @@
 package taskstore
 
 import (
+	"cmp"
+	"context"
+	"database/sql"
+	"fmt"
+	"math"
 	"slices"
-	"strconv"
-	"strings"
+	"time"
 
 	"github.com/millweir/millweir/pkg/sqldb"
 	"github.com/millweir/millweir/pkg/taskstate"
 )
 
-// A list by updated_at, or one bounded by it, is put together of parts: an index of all rows in that order would be written at
-// every change of every task. The sweep index, which is written at those anyway, has what has ended and what was just queued in
-// that order; few rows are RUNNING; and what is left (retries, promises made again, debts) stands in an index of its own.
+// A list by updated_at is put together from calls: an index of all rows in that order would be written at every change of every
+// task. The last call that changed a task has the time that the task says; only heartbeats say later ones, of tasks that run. So
+// the calls of a status, in the order of their time, name its tasks in the order of the list, among others that moved on since.
 
-// listedPart is the rows of one index or range.
-type listedPart struct {
-	condition string // name of its query
-	args      []any
-	from      string // name of the query that begins with its index
-	words     *strings.Replacer
-}
+// listBudget is how many tasks are looked at for a page before the table is read as it is: its rare tasks stand far apart then.
+const listBudget = 20_000
 
-// What updated_at is called in a part, so that its index serves comparisons and order.
-var (
-	asUpdated = strings.NewReplacer()
-	asWake    = strings.NewReplacer(
-		"ORDER BY t.updated_at DESC", "ORDER BY t.wake_at DESC, t.updated_at DESC",
-		"ORDER BY t.updated_at", "ORDER BY t.wake_at, t.updated_at",
-		"t.updated_at", "t.wake_at",
-	)
-	asListed = strings.NewReplacer("t.updated_at", "t.listed_at")
-)
-
-// endedStatuses are those in which wake_at is never, unless something is still owed.
-var endedStatuses = []taskstate.Status{
-	taskstate.StatusSucceeded, taskstate.StatusDead, taskstate.StatusSuspended, taskstate.StatusCancelled,
-}
-
-// byUpdated reports whether q is a list of parts; the tasks of one document are few and sorted as they are.
+// byUpdated reports whether q is a list of calls; the tasks of one document are few and sorted as they are.
 func byUpdated(q taskstate.Query) bool {
 	bounded := !q.UpdatedAfter.IsZero() || !q.UpdatedBefore.IsZero()
 	return q.DocumentID == "" && (bounded || sortsByUpdated(q))
@@ -47,41 +30,238 @@ func sortsByUpdated(q taskstate.Query) bool {
 	return q.Sort == taskstate.SortUpdated || q.Sort == taskstate.SortUpdatedDesc
 }
 
-// partsOf are the parts in which rows of these statuses may be; together they hold each row once.
-func partsOf(statuses []taskstate.Status) []listedPart {
-	wanted := func(s taskstate.Status) bool { return len(statuses) == 0 || slices.Contains(statuses, s) }
-	var out []listedPart
-	for _, s := range endedStatuses {
-		if wanted(s) {
-			out = append(out, listedPart{"ListEnded", []any{string(s)}, "ListBySweep", asUpdated})
-		}
-	}
-	if wanted(taskstate.StatusQueued) {
-		out = append(out, listedPart{"ListQueued", nil, "ListBySweep", asWake})
-	}
-	if wanted(taskstate.StatusRunning) {
-		out = append(out, listedPart{"ListRunning", nil, "ListBySweep", asUpdated})
-	}
-	return append(out, listedPart{"ListApart", nil, "ListByListed", asListed})
+// walk collects the ids of a page.
+type walk struct {
+	s      *Store
+	tx     taskstate.Tx
+	scope  taskstate.Scope
+	q      taskstate.Query
+	where  *filters
+	down   bool // newest first
+	sorted bool // by updated_at: a page is enough
+	low    time.Time
+	high   time.Time
+	budget int
+	found  []waker
 }
 
-// listParts is the statement: of each part the ids that may stand on the page, then the page of them.
-// An index is forced only where no narrower one may serve.
-func (s *Store) listParts(scope taskstate.Scope, q taskstate.Query, f *filters, order string) sqldb.Part {
-	forced := sortsByUpdated(q) && scope.All() && q.KnowledgeBase == ""
-	var texts []string
-	var args []any
-	for i, p := range partsOf(q.Statuses) {
-		parts := sqldb.Parts{
-			"from": s.queries.Part("Tasks"), "condition": s.queries.Part(p.condition, p.args...), "scope": s.scope(scope),
-			"filters": {Text: p.words.Replace(f.text.String()), Args: f.args}, "alias": {Text: "part" + strconv.Itoa(i)},
+// listUpdated reads a page; not found: that would take more than the budget.
+func (s *Store) listUpdated(ctx context.Context, scope taskstate.Scope, q taskstate.Query) (page []taskstate.Task, found bool, err error) {
+	err = s.Snapshot(ctx, func(ctx context.Context, tx taskstate.Tx) error {
+		w := &walk{
+			s: s, tx: tx, scope: scope, q: q, where: s.filters(q), down: q.Sort != taskstate.SortUpdated, sorted: sortsByUpdated(q),
+			low: beginning, high: end, budget: listBudget,
 		}
-		if forced {
-			parts["from"] = s.queries.Part(p.from)
+		w.bound()
+		page, found = nil, false
+		for _, status := range slices.Backward(taskstate.Statuses()) { // what has ended first: it bounds what is worth a look
+			if len(q.Statuses) > 0 && !slices.Contains(q.Statuses, status) {
+				continue
+			}
+			if err := w.status(ctx, status); err != nil || w.budget < 0 {
+				return err
+			}
 		}
-		part := s.queries.Bind("ListPart", parts)
-		texts, args = append(texts, part.Text), append(args, part.Args...)
+		found = true
+		var err error
+		page, err = w.page(ctx)
+		return err
+	})
+	if err != nil {
+		return nil, false, fmt.Errorf("list tasks: %w", err)
 	}
-	list := s.queries.Bind("ListParts", sqldb.Parts{"parts": {Text: strings.Join(texts, "\nUNION ALL\n"), Args: args}})
-	return sqldb.Part{Text: list.Text + "\n" + order, Args: append(list.Args, q.Limit)}
+	return page, found, nil
+}
+
+// bound narrows the times of the walk to those that the list may have.
+func (w *walk) bound() {
+	if w.q.UpdatedAfter.After(w.low) {
+		w.low = w.q.UpdatedAfter.UTC().Truncate(time.Microsecond)
+	}
+	if !w.q.UpdatedBefore.IsZero() {
+		w.high = w.q.UpdatedBefore.UTC().Truncate(time.Microsecond)
+	}
+	if w.q.After == nil || !w.sorted {
+		return
+	}
+	at := w.q.After.At.UTC().Truncate(time.Microsecond)
+	if w.down && at.Before(w.high) {
+		w.high = at
+	} else if !w.down && at.After(w.low) {
+		w.low = at
+	}
+}
+
+// status collects the tasks of one status. Each of those that have not ended wakes; where these are few, none else is looked at.
+func (w *walk) status(ctx context.Context, status taskstate.Status) error {
+	low := w.low
+	switch status {
+	case taskstate.StatusQueued, taskstate.StatusRetrying, taskstate.StatusRunning:
+		if status != taskstate.StatusRunning && w.sorted && len(w.found) >= w.q.Limit {
+			break // the page is full: few calls are late enough
+		}
+		all, first, err := w.waking(ctx, status)
+		if err != nil || all || w.budget < 0 {
+			return err
+		}
+		if status == taskstate.StatusRunning { // a heartbeat says later times than a call
+			w.budget = -1
+			return nil
+		}
+		if status == taskstate.StatusQueued && low.Before(first.Add(-queuedSlack)) {
+			low = first.Add(-queuedSlack)
+		}
+	case taskstate.StatusNone, taskstate.StatusSucceeded, taskstate.StatusDead, taskstate.StatusSuspended, taskstate.StatusCancelled:
+	}
+	return w.calls(ctx, status, low)
+}
+
+const (
+	// fewWake is how many tasks of calls that wake are looked at before calls are taken by their time.
+	fewWake = 2_000
+	// queuedSlack is more than a QUEUED task may wake after its last change: the longest wait between two promises, or a lease.
+	queuedSlack = time.Hour
+)
+
+// waking collects from all calls of a status that wake, or says that they are too many, and when the first of them wakes.
+func (w *walk) waking(ctx context.Context, status taskstate.Status) (all bool, first time.Time, err error) {
+	var calls []call
+	place, n := call{at: beginning}, 0
+	for size := firstCalls; ; size = min(2*size, mostCalls) {
+		page, err := sqldb.Collect(ctx, w.tx, scanCall, w.s.queries.Get("Waking"), string(status), place.at, place.at, place.no, size)
+		if err != nil {
+			return false, first, err
+		}
+		for _, c := range page {
+			calls, n = append(calls, c), n+len(c.ids)
+		}
+		if n > fewWake && (status != taskstate.StatusRunning || n > w.budget) {
+			return false, calls[0].at, nil
+		}
+		if len(page) < size {
+			break
+		}
+		place = page[len(page)-1]
+	}
+	for group := range groups(calls) {
+		if err := w.among(ctx, status, group, false); err != nil || w.budget < 0 {
+			return false, first, err
+		}
+	}
+	return true, first, nil
+}
+
+// calls collects from the calls of a status by their time, from one end of the walk's times to the other, none before low.
+func (w *walk) calls(ctx context.Context, status taskstate.Status, low time.Time) error {
+	if low.Before(w.low) {
+		low = w.low
+	}
+	name, place := "CallsUp", call{at: low}
+	if w.down {
+		name, place = "CallsDown", call{at: w.high, no: math.MaxInt64}
+	}
+	for size := firstCalls; ; size = min(2*size, mostCalls) {
+		page, err := sqldb.Collect(ctx, w.tx, scanCall, w.s.queries.Get(name), string(status), place.at, place.at, place.no, size)
+		if err != nil || len(page) == 0 {
+			return err
+		}
+		place = page[len(page)-1]
+		for group := range groups(page) {
+			if at := group[0].at; at.Before(low) || at.After(w.high) || w.enough(at) {
+				return nil
+			}
+			if err := w.among(ctx, status, group, true); err != nil || w.budget < 0 {
+				return err
+			}
+		}
+		if len(page) < size {
+			return nil
+		}
+	}
+}
+
+// among collects those tasks of calls that are in the status and pass the filters; last: and were changed last by that call.
+func (w *walk) among(ctx context.Context, status taskstate.Status, group []call, last bool) error {
+	made := map[string]time.Time{}
+	for _, c := range group {
+		for _, id := range c.ids {
+			if at, twice := made[id]; !twice || c.at.After(at) {
+				made[id] = c.at
+			}
+		}
+	}
+	ids := make([]string, 0, len(made))
+	for id := range made {
+		ids = append(ids, id)
+	}
+	if w.budget -= len(ids); w.budget < 0 {
+		return nil
+	}
+	slices.Sort(ids)
+	for chunk := range slices.Chunk(ids, maxBatch) {
+		query := w.s.queries.Bind("ListAmong", sqldb.Parts{
+			"list": sqldb.List(w.s.rawIDs(chunk)), "scope": w.s.scope(w.scope), "filters": w.where.part(),
+		}, string(status))
+		some, err := sqldb.Collect(ctx, w.tx, scanListed, query.Text, query.Args...)
+		if err != nil {
+			return err
+		}
+		for _, t := range some {
+			if !last || t.updated.Equal(made[t.id]) {
+				w.found = append(w.found, t)
+			}
+		}
+	}
+	return nil
+}
+
+// scanListed reads a row of ListAmong.
+func scanListed(rows *sql.Rows) (t waker, err error) {
+	var updated, created taskstate.DBTime
+	err = rows.Scan(&t.id, &updated, &created)
+	t.updated, t.created = updated.Time, created.Time
+	return t, err
+}
+
+// enough reports whether a page's tasks stand before all that was changed at a time.
+func (w *walk) enough(at time.Time) bool {
+	if !w.sorted {
+		return false
+	}
+	n := 0
+	for _, t := range w.found {
+		if order := t.updated.Compare(at); order > 0 && w.down || order < 0 && !w.down {
+			n++
+		}
+	}
+	return n >= w.q.Limit
+}
+
+// page reads the tasks of the page.
+func (w *walk) page(ctx context.Context) ([]taskstate.Task, error) {
+	key := func(t waker) time.Time {
+		if w.sorted {
+			return t.updated
+		}
+		return t.created
+	}
+	up := w.q.Sort == taskstate.SortUpdated || w.q.Sort == taskstate.SortCreated
+	slices.SortFunc(w.found, func(a, b waker) int {
+		if up {
+			return cmp.Or(key(a).Compare(key(b)), cmp.Compare(a.id, b.id))
+		}
+		return cmp.Or(key(b).Compare(key(a)), cmp.Compare(b.id, a.id))
+	})
+	w.found = slices.CompactFunc(w.found, func(a, b waker) bool { return a.id == b.id })
+	w.found = w.found[:min(len(w.found), w.q.Limit)]
+	if len(w.found) == 0 {
+		return nil, nil
+	}
+	ids, place := make([]string, len(w.found)), make(map[string]int, len(w.found))
+	for i, t := range w.found {
+		ids[i], place[t.id] = t.id, i
+	}
+	rows, err := w.s.readTasks(ctx, w.tx, len(ids), w.s.queries.Bind("ListOf", sqldb.Parts{"list": sqldb.List(ids)}))
+	slices.SortFunc(rows, func(a, b task) int { return cmp.Compare(place[a.ID], place[b.ID]) })
+	return rows, err
 }

@@ -36,15 +36,23 @@ type logRow struct {
 	fence    int64
 	lease    time.Time
 	retry    time.Time
+	wake     time.Time
 	delivery string
 	code     string
 }
+
+// silent is the reason of a call that changed no status: it has no rows in the log.
+const silent taskstate.Reason = "SILENT"
 
 // logOf is the row of a change that was written at an instant.
 func logOf(before *task, c *change, now time.Time) logRow {
 	r := logRow{
 		id: c.TaskID, from: c.From, to: c.To, reason: c.Reason, actor: c.Actor.String(), message: c.Message,
 		attempts: c.AttemptCount, crashes: c.CrashCount, fence: c.NewFence, retry: at(c.NextRetry, now, before.NextRetryAt), code: c.ErrorCode,
+		wake: at(c.Wake, now, before.WakeAt),
+	}
+	if c.Silent {
+		r.reason = silent
 	}
 	if c.To == taskstate.StatusRunning {
 		r.lease, r.delivery = at(c.Lease, now, before.LeaseExpiresAt), c.Delivery
@@ -83,7 +91,11 @@ func (s *Store) insertKind(ctx context.Context, tx taskstate.Tx, log []logRow, c
 	}
 	first := &log[0]
 	args := []any{
-		call.id, orNull(string(first.from)), string(first.to), string(first.reason), call.epoch, first.actor, timeOrNull(first.lease), len(log), ids, call.at,
+		call.id, orNull(string(first.from)), string(first.to), string(first.reason), call.epoch, first.actor, timeOrNull(first.lease), wakes(log, call.at), len(log), ids, call.at,
+	}
+	if first.reason == silent {
+		_, err := tx.ExecContext(ctx, s.queries.Get("Call"), args...)
+		return err
 	}
 	if s.Dialect() == string(sqldb.Postgres) {
 		return execAll(ctx, tx, len(log), s.queries.Part("Log", append(args, logRows(log))...))
@@ -100,6 +112,23 @@ func (s *Store) insertKind(ctx context.Context, tx taskstate.Tx, log []logRow, c
 		return execAll(ctx, tx, len(log), s.queries.Bind("Log", sqldb.Parts{"rows": logValues(log, no)}))
 	}
 	return execAll(ctx, tx, len(log), s.queries.Part("Log", no, logRows(log)))
+}
+
+// wakes is when a call wakes: with the first of its tasks, or at once to be counted; one that counts nothing need not.
+func wakes(log []logRow, now time.Time) any {
+	var first time.Time
+	for i := range log {
+		if w := log[i].wake; !w.IsZero() && (first.IsZero() || w.Before(first)) {
+			first = w
+		}
+	}
+	switch {
+	case !first.IsZero():
+		return first
+	case log[0].reason == silent:
+		return neverAt
+	}
+	return now
 }
 
 // own are what a row says for itself, by column: nil where it says nothing, or the same as its call, whose first row is given.

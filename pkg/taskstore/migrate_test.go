@@ -178,7 +178,7 @@ func TestSweepsUseTheIndex(t *testing.T) {
 		FROM (SELECT 0 AS n UNION ALL SELECT 1) a, (`+digits+`) b, (`+digits+`) c, (`+digits+`) d, (`+digits+`) e`)
 	require.NoError(t, err)
 	fillBodies(t, s)
-	_, err = s.DB().ExecContext(ctx, "ANALYZE TABLE ingest_task_state, ingest_task_body")
+	_, err = s.DB().ExecContext(ctx, "ANALYZE TABLE ingest_task_state, ingest_task_body, ingest_task_call")
 	require.NoError(t, err)
 
 	var statements []string
@@ -208,10 +208,18 @@ func TestSweepsUseTheIndex(t *testing.T) {
 	out, err := s.Sweep(ctx, taskstate.Sweep{Status: taskstate.StatusQueued, Limit: 20, Decide: keep, Exclude: []string{"01900000-0000-7000-8000-000000000001"}})
 	require.NoError(t, err)
 	require.Len(t, out, 20)
-	plan("sweep", "ingest_task_sweep", 60, "QUEUED", 0, sqldb.RawID("mysql", "01900000-0000-7000-8000-000000000001"), 20)
+	found := []any{}
+	for _, o := range out {
+		found = append(found, sqldb.RawID("mysql", o.TaskID))
+	}
+	plan("sweep", "PRIMARY", 60, append(sqldb.Args(sqldb.Padded(found)), "QUEUED", time.Now().UTC())...)
 	_, err = s.NextWake(ctx, taskstate.StatusRunning, 1)
 	require.NoError(t, err)
-	plan("next wake", "ingest_task_sweep", 2, "RUNNING")
+	first := make([]any, 8) // as many as the first page has calls, of one task each here
+	for i := range first {
+		first[i] = found[i]
+	}
+	plan("next wake", "PRIMARY", 16, append(first, "RUNNING")...)
 	_, err = s.Apply(ctx, taskstate.Batch{IDs: []string{"01900000-0000-7000-8000-000000000000"}, Scope: taskstate.System(), Decide: keep})
 	require.NoError(t, err)
 	plan("lock", "PRIMARY", 3, sqldb.RawID("mysql", "01900000-0000-7000-8000-000000000000"))
@@ -219,7 +227,7 @@ func TestSweepsUseTheIndex(t *testing.T) {
 	require.NoError(t, err)
 	plan("list", "ingest_task_user_created", 40, "u1", 20)
 
-	_, err = s.DB().ExecContext(ctx, `INSERT INTO ingest_task_call (no, call_id, to_status, reason, timeline, actor, tasks, ids, created_at)
+	_, err = s.DB().ExecContext(ctx, `INSERT IGNORE INTO ingest_task_call (no, call_id, to_status, reason, timeline, actor, tasks, ids, created_at)
 		SELECT d.n + 1, x'00', 'QUEUED', 'ACCEPTED', 1, 'user:u', 1, x'00', NOW(6) FROM (`+digits+`) d`)
 	require.NoError(t, err)
 	_, err = s.DB().ExecContext(ctx, `INSERT INTO ingest_task_log (task_id, call_no, attempt_count, crash_count, fence)

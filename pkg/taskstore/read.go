@@ -131,7 +131,7 @@ func bounded(limit int) int {
 	return min(limit, maxLog)
 }
 
-// Counts implements taskstate.Store. It reads an index only: the sweep's for all tasks.
+// Counts implements taskstate.Store. For all tasks it reads what is counted and the calls that wake.
 func (s *Store) Counts(ctx context.Context, scope taskstate.Scope, base string) (map[taskstate.Status]int64, error) {
 	query := s.queries.Part("Counts")
 	if !scope.All() || base != "" {
@@ -153,28 +153,48 @@ func (s *Store) Counts(ctx context.Context, scope taskstate.Scope, base string) 
 	})
 }
 
-// Due implements taskstate.Store.
+// Due implements taskstate.Store. QUEUED tasks can start whatever their wake time says; the others once it has come. Calls that
+// wake no longer are counted on the way.
 func (s *Store) Due(ctx context.Context, limit int) (n int64, oldest time.Duration, err error) {
-	limit = max(limit, 1)
-	oldest, err = read(ctx, s, "count due tasks", func(ctx context.Context, tx taskstate.Tx) (time.Duration, error) {
-		var first, now taskstate.DBTime
-		err := tx.QueryRowContext(ctx, s.queries.Get("Due"), limit, limit, limit).Scan(&n, &first, &now)
-		if err != nil || first.IsZero() {
-			return 0, err
+	if err := s.countEnded(ctx); err != nil {
+		return 0, 0, err
+	}
+	counts, err := s.Counts(ctx, taskstate.System(), "")
+	if err != nil {
+		return 0, 0, err
+	}
+	n = min(counts[taskstate.StatusQueued], int64(limit))
+	for _, w := range []wake{
+		{status: taskstate.StatusDead, limit: 1}, {status: taskstate.StatusQueued, in: far, limit: 1},
+		{status: taskstate.StatusRetrying, limit: limit}, {status: taskstate.StatusRunning, limit: limit},
+	} {
+		found, err := s.due(ctx, w)
+		if err != nil {
+			return 0, 0, err
 		}
-		return max(0, now.Sub(first.Time)), nil
-	})
-	return n, oldest, err
+		if len(found.tasks) == 0 || w.status == taskstate.StatusDead { // its calls are counted on the way
+			continue
+		}
+		oldest = max(oldest, found.now.Sub(found.tasks[0].wakes))
+		if w.status != taskstate.StatusQueued {
+			n += int64(len(found.tasks))
+		}
+	}
+	return n, oldest, nil
 }
 
-// NextWake implements taskstate.Store.
+// NextWake implements taskstate.Store. A call whose tasks do not wake yet is moved on the way.
 func (s *Store) NextWake(ctx context.Context, status taskstate.Status, limit time.Duration) (time.Duration, error) {
-	return read(ctx, s, "find the next wake time", func(ctx context.Context, tx taskstate.Tx) (time.Duration, error) {
-		var wake, now taskstate.DBTime
-		err := tx.QueryRowContext(ctx, s.queries.Get("NextWake"), string(status)).Scan(&wake, &now)
-		if errors.Is(err, sql.ErrNoRows) || (err == nil && wake.IsZero()) {
-			return limit, nil
-		}
-		return min(limit, wake.Sub(now.Time)), err
-	})
+	found, err := s.due(ctx, wake{status: status, limit: 1})
+	if err != nil {
+		return 0, err
+	}
+	if len(found.tasks) > 0 {
+		return min(limit, found.tasks[0].wakes.Sub(found.until)), nil
+	}
+	next, err := sqldb.ReadAll(ctx, s, "find the next wake time", s.queries.Get("Waking"), []any{string(status), beginning, beginning, 0, 1}, scanCall)
+	if err != nil || len(next) == 0 {
+		return limit, err
+	}
+	return min(limit, next[0].at.Sub(next[0].now)), nil
 }

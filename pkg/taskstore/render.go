@@ -28,6 +28,7 @@ const (
 	neverMicros = int64(9_000_000_000_000_000)
 	// farMicros bounds what is added to now, so that no dialect leaves its calendar: 100 years.
 	farMicros = int64(100 * 365 * 24 * time.Hour / time.Microsecond)
+	far       = time.Duration(farMicros) * time.Microsecond
 	// maxBytes bounds the rows of one statement, well below what the servers take as one message.
 	maxBytes = 4 << 20
 	// never is the date that stands for "none" in columns that are NOT NULL.

@@ -73,6 +73,10 @@ func (s *Store) RenewEpoch(ctx context.Context) (epoch, leases int64, err error)
 		if err != nil {
 			return fmt.Errorf("end leases: %w", err)
 		}
+		// After the states: what waited for a claim's commit there sees its call here.
+		if _, err := tx.ExecContext(ctx, s.queries.Get("WakingNow")); err != nil {
+			return fmt.Errorf("wake what runs: %w", err)
+		}
 		leases, err = done.RowsAffected()
 		return err
 	})

@@ -34,11 +34,23 @@ ORDER BY l.task_id, l.call_no
 WHERE l.task_id = @rawid(?) AND l.call_no > ?
 ORDER BY l.call_no
 
+-- Calls that left tasks in a status in which they wake.
+-- name: Wakes
+SELECT to_status, wake_at, ids
+FROM ingest_task_call
+WHERE wake_at < @never
+
+-- name: Awaken
+INSERT INTO ingest_task_call (call_id, from_status, to_status, reason, timeline, actor, wake_at, tasks, ids, created_at)
+SELECT ?, t.status, t.status, 'SILENT', (SELECT value FROM timeline WHERE id = 1), 'system:fsck', t.wake_at, 1, ?, t.updated_at
+FROM ingest_task_state t
+WHERE t.id = @rawid(?) AND t.wake_at < @never
+
 -- The calls since a look with the tasks that they moved, for the check of a sample.
 -- name: Moved
 SELECT no, ids
 FROM ingest_task_call
-WHERE no > ?
+WHERE no > ? AND reason <> 'SILENT'
 ORDER BY no
 LIMIT ?
 

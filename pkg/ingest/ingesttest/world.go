@@ -259,6 +259,10 @@ func (w *World) Advance(d time.Duration) {
 			}
 		}
 		_, err := tx.ExecContext(ctx, "UPDATE ingest_task_state SET lease_expires_at = ?, wake_at = ? WHERE status = 'RUNNING'", past, past)
+		if err != nil {
+			return err
+		}
+		_, err = tx.ExecContext(ctx, "UPDATE ingest_task_call SET wake_at = ? WHERE to_status = 'RUNNING' AND wake_at < ?", past, time.Date(9999, 12, 31, 0, 0, 0, 0, time.UTC))
 		return err
 	}))
 }

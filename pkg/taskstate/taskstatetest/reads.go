@@ -56,7 +56,7 @@ func testLists(t *testing.T, b *bench) {
 	for i, id := range ids {
 		at := m.Now.Add(-time.Duration(i/3) * time.Second) // ties in threes
 		b.write("UPDATE ingest_task_body SET created_at = ? WHERE id = ?", at, id)
-		b.set(id, "updated_at = ?", at.Add(time.Duration(i%2)*time.Minute))
+		b.changedAt(id, at.Add(time.Duration(i%2)*time.Minute))
 	}
 	all, err := b.s.GetMany(b.ctx, taskstate.System(), ids)
 	b.fatalIf(err)

@@ -227,10 +227,25 @@ func (b *bench) log(id string) []taskstate.Transition {
 	return out
 }
 
-// set writes columns of one task's state, to move time.
+// set writes columns of one task's state, to move time; calls may wake early.
 func (b *bench) set(id, assignments string, args ...any) {
 	b.t.Helper()
 	b.write("UPDATE ingest_task_state SET "+assignments+" WHERE id = ?", append(args, b.key(id))...)
+	b.fatalIf(b.s.InTx(b.ctx, func(ctx context.Context, tx taskstate.Tx, _ taskstate.DBClock) error {
+		_, err := tx.ExecContext(ctx, "UPDATE ingest_task_call SET wake_at = ? WHERE wake_at < ?", time.Unix(1e9, 0).UTC(), time.Date(9999, 12, 31, 0, 0, 0, 0, time.UTC))
+		return err
+	}))
+}
+
+// changedAt lets a task have been changed at a time, by a call without a transition.
+func (b *bench) changedAt(id string, at time.Time) {
+	b.t.Helper()
+	b.set(id, "updated_at = ?", at)
+	raw, err := hex.DecodeString(strings.ReplaceAll(id, "-", ""))
+	b.fatalIf(err)
+	status := string(b.get(id).Status)
+	b.write(`INSERT INTO ingest_task_call (call_id, from_status, to_status, reason, timeline, actor, tasks, ids, created_at)
+		VALUES (?, ?, ?, 'SILENT', 1, 'system:test', 1, ?, ?)`, raw, status, status, raw, at)
 }
 
 // key is a task's id as its state has it.

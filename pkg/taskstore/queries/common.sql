@@ -14,27 +14,56 @@ WHERE t.id IN (@list) @scope
 ORDER BY t.id
 @forupdateof(t)
 
--- One status by equality and the index's own order: only so do two callers get disjoint rows
--- and does nothing else wait (design D3).
+-- Calls that left tasks in a status, in the order in which they wake, from a place on, with the database's clock.
+-- name: Waking
+SELECT no, wake_at, ids, @now
+FROM ingest_task_call @force(ingest_task_call_wake)
+WHERE to_status = ? AND wake_at < @never AND (wake_at > ? OR (wake_at = ? AND no > ?))
+ORDER BY wake_at, no
+LIMIT ?
+
+-- Which tasks of calls wake. Nothing is locked: whoever changes one of them writes a call of its own.
+-- name: WakingStates
+SELECT @textid(t.id), t.wake_at, t.updated_at
+FROM ingest_task_state t @force(PRIMARY)
+WHERE t.id IN (@list) AND t.status = ? AND t.wake_at < @never
+
+-- name: WakingEnded
+SELECT no
+FROM ingest_task_call @force(ingest_task_call_wake)
+WHERE to_status IN ('SUCCEEDED', 'SUSPENDED', 'CANCELLED') AND wake_at < @never
+LIMIT ?
+
+-- name: WakingLock
+SELECT no, wake_at, ids, @now, COALESCE(from_status, ''), to_status, tasks
+FROM ingest_task_call @force(PRIMARY)
+WHERE no IN (@list) AND wake_at < @never
+ORDER BY no
+@skiplocked
+
+-- name: WakingMove
+UPDATE ingest_task_call @force(PRIMARY)
+SET wake_at = ?
+WHERE no = ?
+
+-- name: WakingEnd
+UPDATE ingest_task_call @force(PRIMARY)
+SET wake_at = @never
+WHERE no IN (@list)
+
+-- name: CountAdd
+UPDATE ingest_task_count
+SET n = n + ?
+WHERE status = ?
+
+-- The states that a sweep found, where they still wake by then and nobody has locked them.
 -- name: Sweep
 SELECT @now, (SELECT value FROM timeline WHERE id = 1), @include(Columns)
-FROM ingest_task_state t @force(ingest_task_sweep)
+FROM ingest_task_state t @force(PRIMARY)
 @thenjoin ingest_task_body b @force(PRIMARY) ON b.id = @textid(t.id)
-WHERE t.status = ? AND @until @exclude
-ORDER BY t.wake_at, t.updated_at, t.id
-LIMIT ?
+WHERE t.id IN (@list) AND t.status = ? AND t.wake_at < ?
+ORDER BY t.id
 @skiplockedof(t)
-
--- name: SweepUntil
-t.wake_at <= @in(?)
-
--- name: SweepBefore
-t.wake_at < ?
-
--- The index itself passes these over. On MariaDB their index entries stay locked until the sweep's end (measured, with and
--- without index condition pushdown), so another sweep of that moment leaves them out and a change of them waits a few ms.
--- name: SweepExclude
-AND t.id NOT IN (@list)
 
 -- name: Written
 SELECT updated_at
@@ -57,8 +86,8 @@ WHERE l.task_id IN (@list) AND c.call_id = ?
 LIMIT 1
 
 -- name: Call
-INSERT INTO ingest_task_call (call_id, from_status, to_status, reason, timeline, actor, lease_expires_at, tasks, ids, created_at)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+INSERT INTO ingest_task_call (call_id, from_status, to_status, reason, timeline, actor, lease_expires_at, wake_at, tasks, ids, created_at)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 
 -- name: Get
 SELECT @include(Columns)
@@ -76,40 +105,33 @@ SELECT @include(Columns)
 FROM @include(Tasks)
 WHERE 1 = 1 @scope
 
--- A list by updated_at, or one bounded by it, is put together of parts: no index has all rows in that order, since every
--- change of a task would move its entry. Each part has its own column that says updated_at (list_updated.go).
--- name: ListParts
+-- Calls that left tasks in a status, by their time, from a time on: the parts of a list by updated_at (list_updated.go).
+-- name: CallsUp
+SELECT no, created_at, ids, @now
+FROM ingest_task_call @force(ingest_task_call_made)
+WHERE to_status = ? AND created_at >= ? AND (created_at > ? OR no > ?)
+ORDER BY created_at, no
+LIMIT ?
+
+-- name: CallsDown
+SELECT no, created_at, ids, @now
+FROM ingest_task_call @force(ingest_task_call_made)
+WHERE to_status = ? AND created_at <= ? AND (created_at < ? OR no < ?)
+ORDER BY created_at DESC, no DESC
+LIMIT ?
+
+-- Those of some tasks that are in a status and pass the filters.
+-- name: ListAmong
+SELECT b.id, t.updated_at, b.created_at
+FROM ingest_task_state t @force(PRIMARY)
+@thenjoin ingest_task_body b @force(PRIMARY) ON b.id = @textid(t.id)
+WHERE t.id IN (@list) AND t.status = ? @scope @filters
+
+-- name: ListOf
 SELECT @include(Columns)
-FROM (@parts) p
-JOIN ingest_task_state t ON t.id = p.id
-JOIN ingest_task_body b ON b.id = @textid(t.id)
-
--- name: ListPart
-SELECT * FROM (
-  SELECT t.id
-  FROM @from
-  WHERE @condition @scope @filters
-) @alias
-
--- name: ListBySweep
-ingest_task_state t @force(ingest_task_sweep)
-  @thenjoin ingest_task_body b ON b.id = @textid(t.id)
-
--- name: ListByListed
-ingest_task_state t @force(ingest_task_listed)
-  @thenjoin ingest_task_body b ON b.id = @textid(t.id)
-
--- name: ListEnded
-t.status = ? AND t.wake_at = @never
-
--- name: ListQueued
-t.status = 'QUEUED' AND t.wake_at = t.updated_at
-
--- name: ListRunning
-t.status = 'RUNNING'
-
--- name: ListApart
-t.listed_at IS NOT NULL
+FROM ingest_task_body b
+JOIN ingest_task_state t ON t.id = @rawid(b.id)
+WHERE b.id IN (@list)
 
 -- name: ListStatuses
 AND t.status IN (@list)
@@ -190,9 +212,16 @@ FROM ingest_task_body b
 WHERE b.id = ? @scope
 
 -- name: Counts
-SELECT t.status, COUNT(*)
-FROM ingest_task_state t
-GROUP BY t.status
+SELECT c.status, SUM(c.n)
+FROM (
+  SELECT status, n FROM ingest_task_count
+  UNION ALL
+  SELECT to_status, tasks FROM ingest_task_call @force(ingest_task_call_wake) WHERE to_status IN ('QUEUED', 'RUNNING', 'RETRYING', 'SUCCEEDED', 'DEAD', 'SUSPENDED', 'CANCELLED') AND wake_at < @never
+  UNION ALL
+  SELECT from_status, -tasks FROM ingest_task_call @force(ingest_task_call_wake) WHERE to_status IN ('QUEUED', 'RUNNING', 'RETRYING', 'SUCCEEDED', 'DEAD', 'SUSPENDED', 'CANCELLED') AND wake_at < @never AND from_status IS NOT NULL
+) c
+GROUP BY c.status
+HAVING SUM(c.n) > 0
 
 -- name: CountsOf
 SELECT t.status, COUNT(*)
@@ -200,24 +229,6 @@ FROM ingest_task_body b
 JOIN ingest_task_state t ON t.id = @rawid(b.id)
 WHERE 1 = 1 @scope @base
 GROUP BY t.status
-
--- QUEUED rows can start whatever their wake time says; the others once it has come.
--- name: Due
-SELECT COUNT(*), MIN(w.wake_at), @now
-FROM (
-  SELECT * FROM (SELECT t.wake_at FROM ingest_task_state t @force(ingest_task_sweep) WHERE t.status = 'QUEUED' ORDER BY t.wake_at LIMIT ?) q
-  UNION ALL
-  SELECT * FROM (SELECT t.wake_at FROM ingest_task_state t @force(ingest_task_sweep) WHERE t.status = 'RETRYING' AND t.wake_at <= @now ORDER BY t.wake_at LIMIT ?) r
-  UNION ALL
-  SELECT * FROM (SELECT t.wake_at FROM ingest_task_state t @force(ingest_task_sweep) WHERE t.status = 'RUNNING' AND t.wake_at <= @now ORDER BY t.wake_at LIMIT ?) x
-) w
-
--- name: NextWake
-SELECT t.wake_at, @now
-FROM ingest_task_state t @force(ingest_task_sweep)
-WHERE t.status = ?
-ORDER BY t.wake_at, t.updated_at, t.id
-LIMIT 1
 
 -- It writes nothing, but every server refuses it where it does not accept writes.
 -- name: TimelineRenew
@@ -230,6 +241,11 @@ WHERE id = 1
 UPDATE ingest_task_state
 SET lease_expires_at = @now, wake_at = @now
 WHERE status = 'RUNNING'
+
+-- name: WakingNow
+UPDATE ingest_task_call
+SET wake_at = @now
+WHERE to_status = 'RUNNING' AND wake_at < @never
 
 -- Where rows of a batch come as one JSON array.
 -- name: Update

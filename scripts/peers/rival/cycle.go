@@ -78,8 +78,8 @@ const (
 func logged(from, to, reason, actor, lease string, fence int, delivery string) []statement {
 	return []statement{{
 		text: func(n int) string {
-			return fmt.Sprintf(`INSERT INTO ingest_task_call (call_id, from_status, to_status, reason, timeline, actor, lease_expires_at, tasks, ids, created_at)
-VALUES ('0123456789abcdef', %s, %s, %s, 1, %s, %s, %d, ?, NOW(6))`, from, to, reason, actor, lease, n)
+			return fmt.Sprintf(`INSERT INTO ingest_task_call (call_id, from_status, to_status, reason, timeline, actor, lease_expires_at, wake_at, tasks, ids, created_at)
+VALUES ('0123456789abcdef', %s, %s, %s, 1, %s, %s, NOW(6), %d, ?, NOW(6))`, from, to, reason, actor, lease, n)
 		},
 		args: func(ids []string) []any {
 			raw := make([]byte, 0, len(ids)*len(uuid.UUID{}))

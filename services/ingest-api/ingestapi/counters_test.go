@@ -52,9 +52,9 @@ func TestWhatAnUploadCosts(t *testing.T) {
 	uploadAll(t, client, url, user, "warm", true) // connections are made, the key is looked up
 	per := cost("measured", false)
 	require.LessOrEqual(t, per.Commits, 0.1, "commits")
-	require.LessOrEqual(t, per.Statements/per.Commits, 11.0, "statements of a transaction, whatever number of uploads shares it")
+	require.LessOrEqual(t, per.Statements/per.Commits, 12.5, "11 statements of a transaction, whatever number of uploads shares it, and the looks at the backlog")
 	if !underRace {
-		require.LessOrEqual(t, per.Statements, 0.56, "statements: 10 a transaction, which 18 uploads and more share")
+		require.LessOrEqual(t, per.Statements, 0.62, "statements: 11 a transaction, which 18 uploads and more share")
 	}
 	per = cost("with keys", true) // how many claims and releases of keys meet is chance: 0.16 to 0.21 commits were seen
 	require.LessOrEqual(t, per.Commits, 0.3, "commits")

@@ -229,6 +229,7 @@ SELECT d.visible_version_id
 SELECT r.to_status, SUM(r.tasks)
   FROM (SELECT to_status, tasks, created_at
           FROM ingest_task_call
+         WHERE reason <> 'SILENT'
          ORDER BY no DESC
          LIMIT 10000) r
  WHERE r.created_at > ?

@@ -100,7 +100,7 @@ func fillTable(ctx context.Context, server *labserver.Server, name string, finis
 			}
 		}
 	}
-	return t, server.SQL(ctx, name, "ANALYZE TABLE ingest_task_body, ingest_task_state")
+	return t, server.SQL(ctx, name, "INSERT INTO ingest_task_count (status, n) SELECT to_status, SUM(tasks) FROM ingest_task_call WHERE wake_at = '9999-12-31' GROUP BY to_status ON DUPLICATE KEY UPDATE n = VALUES(n); ANALYZE TABLE ingest_task_body, ingest_task_state, ingest_task_call")
 }
 
 // What the sorts of rows differ in; age is in seconds. One in a thousand finished tasks is DEAD.
@@ -122,13 +122,15 @@ func idOf(series, number int) string {
 	return fmt.Sprintf("0190%04d-0000-7000-8000-%012d", series, number)
 }
 
-// filled are the beginnings of the INSERTs of a task; madeOf ends them.
+// filled are the beginnings of the INSERTs of tasks, each with a call of its own: more calls than the product makes; madeOf ends them.
 var filled = []string{
 	`INSERT INTO ingest_task_body (id, user_id, document_id, knowledge_base_id, file_path, type, channel, max_attempts, created_at)
 SELECT id, CONCAT('user', seq % 50), REPLACE(id, '0190', '0191'), CONCAT('base', seq % 100), CONCAT('files/', id), 'document', 'http', 10,
  NOW(6) - INTERVAL age SECOND`,
 	`INSERT INTO ingest_task_state (id, status, stage, attempt_count, next_retry_at, fence, promised_at, wake_at, dlq_state, updated_at)
 SELECT UNHEX(REPLACE(id, '-', '')), status, stage, attempts, retry_at, fence, promised, wake, dlq, NOW(6) - INTERVAL age SECOND`,
+	`INSERT INTO ingest_task_call (call_id, to_status, reason, timeline, actor, wake_at, tasks, ids, created_at)
+SELECT UNHEX(REPLACE(id, '-', '')), status, 'ACCEPTED', 1, 'user:fill', wake, 1, UNHEX(REPLACE(id, '-', '')), NOW(6) - INTERVAL age SECOND`,
 }
 
 // madeOf is what the tasks first to last of a series say.

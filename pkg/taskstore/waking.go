@@ -1,0 +1,295 @@
+package taskstore
+
+import (
+	"cmp"
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/millweir/millweir/pkg/sqldb"
+	"github.com/millweir/millweir/pkg/taskstate"
+)
+
+// A task that wakes is found by its call: the call's row has the time at which the first of its tasks wakes. So no index of the
+// state is written at every change of a task. Three rules keep it true:
+//   - Whoever gives a task a status or a time to wake writes a call with a time that is not later, in the same transaction. A
+//     heartbeat, which only moves the task's time back, does not.
+//   - The state says what is true. A call that wakes too early costs a look; none may wake too late.
+//   - A call's time is moved or ended by what a plain read of its tasks says: whatever changed one since has a call of its own.
+//
+// A call is counted in ingest_task_count when its waking ends: the number of tasks in a status is what is counted there and what
+// calls that wake say. So every call that changes a status wakes at least once.
+
+// call is a row of ingest_task_call with what its tasks need.
+type call struct {
+	no       int64
+	at       time.Time // when it wakes, or was made
+	ids      []string
+	now      time.Time // the database's clock when it was read
+	from, to taskstate.Status
+	tasks    int64
+}
+
+// waker is a state that wakes.
+type waker struct {
+	id                      string
+	wakes, updated, created time.Time // wakes, created: where somebody asked
+}
+
+const (
+	firstCalls = 8   // of the first page; each is twice as long as the one before
+	mostCalls  = 256 // of a page
+)
+
+// beginning is before every time, and end after every one but for that which stands for never.
+var (
+	beginning = time.Unix(0, 0).UTC()
+	end       = time.Date(9999, 12, 30, 0, 0, 0, 0, time.UTC)
+	neverAt   = time.Date(9999, 12, 31, 0, 0, 0, 0, time.UTC)
+)
+
+// scanCall reads a call as Waking, CallsUp and CallsDown return it.
+func scanCall(rows *sql.Rows) (c call, err error) { return scanInto(rows) }
+
+// scanLocked reads a call as WakingLock returns it.
+func scanLocked(rows *sql.Rows) (c call, err error) {
+	var from, to string
+	var tasks int64
+	c, err = scanInto(rows, &from, &to, &tasks)
+	c.from, c.to, c.tasks = taskstate.Status(from), taskstate.Status(to), tasks
+	return c, err
+}
+
+func scanInto(rows *sql.Rows, more ...any) (c call, err error) {
+	var at, now taskstate.DBTime
+	var raw sql.RawBytes
+	if err := rows.Scan(append([]any{&c.no, &at, &raw, &now}, more...)...); err != nil {
+		return c, err
+	}
+	c.at, c.now = at.Time, now.Time
+	c.ids = make([]string, 0, len(raw)/len(uuid.UUID{}))
+	for one := range slices.Chunk(raw, len(uuid.UUID{})) {
+		id, err := uuid.FromBytes(one)
+		if err != nil {
+			return c, fmt.Errorf("call %d has %d bytes of ids: %w", c.no, len(raw), err)
+		}
+		c.ids = append(c.ids, id.String())
+	}
+	return c, nil
+}
+
+// ended reports whether no task of a status wakes.
+func ended(status taskstate.Status) bool {
+	return status == taskstate.StatusSucceeded || status == taskstate.StatusSuspended || status == taskstate.StatusCancelled
+}
+
+// wakers reads those tasks of calls that wake in a status, whenever that is.
+func (s *Store) wakers(ctx context.Context, tx taskstate.Tx, status taskstate.Status, calls []call) (map[string]waker, error) {
+	if ended(status) {
+		return nil, nil
+	}
+	var ids []string
+	for _, c := range calls {
+		ids = append(ids, c.ids...)
+	}
+	slices.Sort(ids)
+	out := make(map[string]waker, len(ids))
+	for chunk := range slices.Chunk(slices.Compact(ids), maxBatch) {
+		query := s.queries.Bind("WakingStates", sqldb.Parts{"list": sqldb.List(s.rawIDs(chunk))}, string(status))
+		err := sqldb.Each(ctx, tx, func(rows *sql.Rows) error {
+			var w waker
+			var wakes, updated taskstate.DBTime
+			err := rows.Scan(&w.id, &wakes, &updated)
+			w.wakes, w.updated = wakes.Time, updated.Time
+			out[w.id] = w
+			return err
+		}, query.Text, query.Args...)
+		if err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
+}
+
+// wake selects what wakes before a moment, or by the database's now and a while.
+type wake struct {
+	status  taskstate.Status
+	before  time.Time // zero: by now and in
+	in      time.Duration
+	limit   int
+	exclude []string
+}
+
+// woken are tasks that wake, those that slept longest first, the moment before which they do, and the database's clock.
+type woken struct {
+	tasks      []waker
+	until, now time.Time
+}
+
+// due returns up to limit tasks that wake. Calls none of whose tasks wake by then are moved or ended on the way.
+func (s *Store) due(ctx context.Context, w wake) (out woken, err error) {
+	out.until = w.before
+	seen := make(map[string]bool, len(w.exclude))
+	for _, id := range w.exclude {
+		seen[id] = true
+	}
+	place := call{at: beginning}
+	for size := firstCalls; len(out.tasks) < w.limit; size = min(2*size, mostCalls) {
+		page, err := sqldb.ReadAll(ctx, s, "read which calls wake", s.queries.Get("Waking"), []any{string(w.status), place.at, place.at, place.no, size}, scanCall)
+		if err != nil {
+			return out, err
+		}
+		last := len(page) < size
+		if len(page) > 0 {
+			out.now = page[0].now
+		}
+		if w.before.IsZero() && len(page) > 0 { // including that moment
+			out.until = page[0].now.Add(time.Duration(boundedMicros(w.in)+1) * time.Microsecond)
+		}
+		if n := slices.IndexFunc(page, func(c call) bool { return !c.at.Before(out.until) }); n >= 0 {
+			page, last = page[:n], true
+		}
+		for group := range groups(page) {
+			if len(out.tasks) >= w.limit {
+				break
+			}
+			place = group[len(group)-1]
+			if err := s.look(ctx, w.status, group, seen, &out); err != nil {
+				return out, err
+			}
+		}
+		if last {
+			break
+		}
+	}
+	slices.SortFunc(out.tasks, func(a, b waker) int {
+		return cmp.Or(a.wakes.Compare(b.wakes), a.updated.Compare(b.updated), cmp.Compare(a.id, b.id))
+	})
+	out.tasks = out.tasks[:min(len(out.tasks), w.limit)]
+	return out, nil
+}
+
+// groups cuts calls so that none has more tasks than a statement, but for a single one.
+func groups(calls []call) func(yield func([]call) bool) {
+	return func(yield func([]call) bool) {
+		for len(calls) > 0 {
+			n, ids := 1, len(calls[0].ids)
+			for n < len(calls) && ids+len(calls[n].ids) <= maxBatch {
+				ids += len(calls[n].ids)
+				n++
+			}
+			if !yield(calls[:n]) {
+				return
+			}
+			calls = calls[n:]
+		}
+	}
+}
+
+// look adds those tasks of calls that wake in time and were not seen, and tidies the calls that have none.
+func (s *Store) look(ctx context.Context, status taskstate.Status, group []call, seen map[string]bool, out *woken) error {
+	states, err := sqldb.Read(ctx, s, func(ctx context.Context, tx taskstate.Tx) (map[string]waker, error) {
+		return s.wakers(ctx, tx, status, group)
+	})
+	if err != nil {
+		return fmt.Errorf("read which tasks wake: %w", err)
+	}
+	var stale []int64
+	for _, c := range group {
+		if !slices.ContainsFunc(c.ids, func(id string) bool {
+			w, wakes := states[id]
+			return wakes && w.wakes.Before(out.until)
+		}) {
+			stale = append(stale, c.no)
+		}
+	}
+	if err := s.tidy(ctx, status, stale); err != nil {
+		return err
+	}
+	for _, w := range states {
+		if w.wakes.Before(out.until) && !seen[w.id] {
+			out.tasks, seen[w.id] = append(out.tasks, w), true
+		}
+	}
+	return nil
+}
+
+// countEnded counts the calls that left tasks in a status in which none wakes, until there are none or somebody else has the first.
+func (s *Store) countEnded(ctx context.Context) error {
+	for first := int64(0); ; {
+		done, err := sqldb.ReadAll(ctx, s, "read calls to count", s.queries.Get("WakingEnded"), []any{mostCalls}, sqldb.Column[int64])
+		if err != nil || len(done) == 0 || done[0] == first {
+			return err
+		}
+		first = done[0]
+		if err := s.tidy(ctx, taskstate.StatusSucceeded, done); err != nil || len(done) < mostCalls {
+			return err
+		}
+	}
+}
+
+// tidy moves calls to the time at which their tasks wake, and ends the waking of those that have none. Calls that somebody else
+// has locked are left to them.
+func (s *Store) tidy(ctx context.Context, status taskstate.Status, stale []int64) error {
+	if len(stale) == 0 {
+		return nil
+	}
+	err := s.InTx(ctx, func(ctx context.Context, tx taskstate.Tx, _ taskstate.DBClock) error {
+		lock := s.queries.Bind("WakingLock", sqldb.Parts{"list": sqldb.List(stale)})
+		locked, err := sqldb.Collect(ctx, tx, scanLocked, lock.Text, lock.Args...)
+		if err != nil || len(locked) == 0 {
+			return err
+		}
+		states, err := s.wakers(ctx, tx, status, locked)
+		if err != nil {
+			return err
+		}
+		var over []int64
+		counts := map[taskstate.Status]int64{}
+		for _, c := range locked {
+			var first time.Time
+			for _, id := range c.ids {
+				if w, wakes := states[id]; wakes && (first.IsZero() || w.wakes.Before(first)) {
+					first = w.wakes
+				}
+			}
+			if first.IsZero() {
+				over = append(over, c.no)
+				counts[c.to] += c.tasks
+				counts[c.from] -= c.tasks
+			} else if _, err := tx.ExecContext(ctx, s.queries.Get("WakingMove"), first, c.no); err != nil {
+				return err
+			}
+		}
+		if len(over) == 0 {
+			return nil
+		}
+		done := s.queries.Bind("WakingEnd", sqldb.Parts{"list": sqldb.List(over)})
+		if _, err := tx.ExecContext(ctx, done.Text, done.Args...); err != nil {
+			return err
+		}
+		return s.count(ctx, tx, counts)
+	})
+	if err != nil && !errors.Is(err, taskstate.ErrOutcomeUnknown) { // then it is done, or is done by the next look
+		return fmt.Errorf("tidy calls that wake: %w", err)
+	}
+	return nil
+}
+
+// count adds to the numbers of tasks by status.
+func (s *Store) count(ctx context.Context, tx taskstate.Tx, counts map[taskstate.Status]int64) error {
+	for _, status := range slices.Sorted(maps.Keys(counts)) {
+		if n := counts[status]; status != "" && n != 0 {
+			if err := execAll(ctx, tx, 1, sqldb.Part{Text: s.queries.Get("CountAdd"), Args: []any{n, string(status)}}); err != nil {
+				return fmt.Errorf("count tasks: %w", err)
+			}
+		}
+	}
+	return nil
+}
