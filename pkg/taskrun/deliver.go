@@ -16,7 +16,7 @@ import (
 // glance is the wait of a read while more deliveries are known to be there, and the wait for more free slots before it.
 const glance = time.Millisecond
 
-// deliverWorkers is how many loops take deliveries: one reads what comes while the other claims.
+// deliverWorkers is how many loops take deliveries: one reads what comes while the other claims. With many slots both claim in a backlog.
 const deliverWorkers = 2
 
 // deliverLoop takes new deliveries, never more than there are free slots, until ctx ends.

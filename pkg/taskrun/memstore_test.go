@@ -1,7 +1,9 @@
 package taskrun
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sort"
@@ -24,6 +26,9 @@ type memStore struct {
 	calls map[string]int
 	// fault is asked before each call, by its name; after what is committed, with the name and "!" behind it.
 	fault func(op string) error
+	// applying is asked before a transaction of Apply. ErrUnavailable is said instead of it, another error after its commit.
+	// nil: nobody is asked.
+	applying func(b taskstate.Batch) error
 	// outbox is told of rows whose change says Deliver; nil: there is none.
 	outbox func(t taskstate.Task)
 }
@@ -136,6 +141,13 @@ func (s *memStore) Apply(ctx context.Context, b taskstate.Batch) ([]taskstate.Ou
 	if err := s.enter(ctx, "apply"); err != nil {
 		return nil, err
 	}
+	var unheard error
+	if s.applying != nil {
+		unheard = s.applying(b)
+	}
+	if errors.Is(unheard, taskstate.ErrUnavailable) {
+		return nil, unheard
+	}
 	s.mu.Lock()
 	var tasks []taskstate.Task
 	for _, id := range b.IDs {
@@ -152,7 +164,7 @@ func (s *memStore) Apply(ctx context.Context, b taskstate.Batch) ([]taskstate.Ou
 	byID, err := s.write(ctx, tasks, b.Decide, b.OnTransition)
 	s.mu.Unlock()
 	if err == nil {
-		err = s.leave("apply")
+		err = cmp.Or(unheard, s.leave("apply"))
 	}
 	if err != nil {
 		return nil, err

@@ -23,7 +23,7 @@ type Slots struct {
 	changed         signal
 }
 
-// maxRead is the most deliveries of one read.
+// maxRead is the most deliveries of one read. Of a backlog a second lane takes no fewer at a time.
 const maxRead = 500
 
 // NewSlots returns n free slots.
@@ -68,7 +68,7 @@ func (s *Slots) BeginRead() (n int, more bool, changed <-chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	n = min(s.free()-s.kept()-s.reading, maxRead)
-	if n <= 0 || (s.waiting && s.lanes > 0) { // of a backlog one lane takes more at a time than two
+	if n <= 0 || (s.waiting && s.lanes > 0 && n < maxRead) { // one lane takes more at a time than two
 		return 0, s.waiting, s.changed.wait()
 	}
 	s.reading += n
