@@ -70,7 +70,7 @@ func NewDefaultConfig() Config {
 		Recovery: true, RecoveryInterval: maxRecovery, SweepInterval: 2 * time.Second, SweepBatch: 500,
 		Reconcile: Reconcile{Enabled: true, Interval: 5 * time.Second, Idle: 10 * time.Minute, Batch: 20},
 		PinMax:    15 * time.Minute, TrimInterval: 10 * time.Second,
-		FinishBatch: 256, StopGrace: 10 * time.Second,
+		FinishBatch: 500, StopGrace: 10 * time.Second,
 		StallLimit: map[taskstate.Stage]time.Duration{taskstate.StageNone: 5 * time.Minute},
 	}
 }

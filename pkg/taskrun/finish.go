@@ -19,19 +19,45 @@ import (
 
 // finishLoop commits outcomes in batches: what came while one transaction ran goes into the next, and a single one waits for nobody.
 func (r *Runner) finishLoop(ctx context.Context) {
-	var carry []outcome
 	for {
-		batch := carry
-		if len(batch) == 0 {
-			select {
-			case o := <-r.outcomes:
-				batch = []outcome{o}
-			case <-ctx.Done():
-				return
-			}
+		select {
+		case o := <-r.outcomes:
+			r.finishWaiting(ctx, []outcome{o})
+		case <-ctx.Done():
+			return
 		}
-		batch, carry = r.gather(batch)
-		r.finishBatch(ctx, batch)
+	}
+}
+
+// relieveLoop commits outcomes beside finishLoop while a full batch of them waits.
+func (r *Runner) relieveLoop(ctx context.Context) {
+	for {
+		select {
+		case <-r.relief:
+		case <-ctx.Done():
+			return
+		}
+		for r.batchWaits() && ctx.Err() == nil {
+			r.finishWaiting(ctx, nil)
+		}
+	}
+}
+
+// batchWaits reports whether a full batch of outcomes waits.
+func (r *Runner) batchWaits() bool { return len(r.outcomes) >= r.cfg.FinishBatch }
+
+// finishWaiting commits batch and what waits with it.
+func (r *Runner) finishWaiting(ctx context.Context, batch []outcome) {
+	for {
+		now, later := r.gather(batch)
+		if len(now) == 0 {
+			return // the other loop was faster
+		}
+		r.finishBatch(ctx, now)
+		if len(later) == 0 {
+			return
+		}
+		batch = later
 	}
 }
 

@@ -385,3 +385,161 @@ func TestNewClaimEndsTheOldRun(t *testing.T) {
 		require.Empty(t, p.claims.All())
 	})
 }
+
+// isFinish tells a runner's finish from its claim, as long as no answer to it was lost.
+func isFinish(b taskstate.Batch) bool { return b.Held != nil }
+
+// A second finish goes on beside the first only while a batch of outcomes waits, never a third, and what is single waits for nobody.
+func TestTwoFinishesOfABacklog(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.backlog(64)
+		finishes := &gateway{}
+		var sizes []int
+		w.store.applying = func(b taskstate.Batch) error {
+			if !isFinish(b) {
+				return nil
+			}
+			w.store.mu.Lock()
+			sizes = append(sizes, len(b.IDs))
+			w.store.mu.Unlock()
+			return finishes.pass()
+		}
+		release := make(chan struct{})
+		p := w.start("a", &testHandler{run: func(context.Context, Job) Result { <-release; return Result{} }},
+			func(c *Config) { c.Concurrency, c.FinishBatch = 64, 4 })
+		stillFor(time.Second)
+		end := func(n, under int) {
+			for range n {
+				release <- struct{}{}
+			}
+			stillFor(0)
+			now, _ := finishes.read()
+			require.Equal(t, under, now)
+		}
+		end(1, 1)
+		end(3, 1)
+		end(1, 2)
+		end(20, 2)
+		require.Equal(t, []int{1, 4}, sizes)
+		finishes.next(nil) // the first goes on with what waits
+		stillFor(0)
+		require.Equal(t, []int{1, 4, 4}, sizes)
+		finishes.free()
+		close(release)
+		stillFor(time.Second)
+		require.Equal(t, map[taskstate.Status]int{taskstate.StatusSucceeded: 64}, w.store.statuses())
+		_, most := finishes.read()
+		require.Equal(t, 2, most)
+		require.InDelta(t, 64, p.result(local.ResultSucceeded), 0)
+		_, pending, _, _ := w.stream.counts()
+		require.Zero(t, pending)
+		require.Empty(t, p.claims.All())
+	})
+}
+
+// Two claims of one task are in two finishes at the same time, the newer one's commit first: the older one has lost.
+func TestTwoClaimsOfATaskInTwoFinishes(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.task("x")
+		finishes := &gateway{}
+		w.store.applying = func(b taskstate.Batch) error {
+			if isFinish(b) {
+				return finishes.pass()
+			}
+			return nil
+		}
+		p := w.start("a", &testHandler{}, func(c *Config) { c.FinishBatch = 1 })
+		stillFor(time.Second)
+		for _, f := range []func(m taskstate.DBClock, t taskstate.Task) taskstate.Decision{
+			func(m taskstate.DBClock, t taskstate.Task) taskstate.Decision {
+				return taskstate.Suspend(m, t, taskstate.Actor{Kind: taskstate.ActorOperator, Name: "o"}, "")
+			},
+			func(m taskstate.DBClock, t taskstate.Task) taskstate.Decision {
+				return taskstate.Resume(m, t, taskstate.Actor{Kind: taskstate.ActorOperator, Name: "o"}, "")
+			},
+		} {
+			w.store.change("x", f)
+		}
+		second := w.stream.send("x")
+		stillFor(time.Second)
+		now, _ := finishes.read()
+		require.Equal(t, 2, now)
+		require.Len(t, p.claims.All(), 2)
+		finishes.mu.Lock()
+		finishes.wait[0], finishes.wait[1] = finishes.wait[1], finishes.wait[0]
+		finishes.mu.Unlock()
+		finishes.next(nil)
+		stillFor(time.Second)
+		require.Equal(t, taskstate.StatusSucceeded, w.store.get("x").Status)
+		finishes.free()
+		stillFor(time.Second)
+		require.Equal(t, []taskstate.Status{
+			taskstate.StatusRunning, taskstate.StatusSuspended, taskstate.StatusQueued, taskstate.StatusRunning, taskstate.StatusSucceeded,
+		}, w.store.path("x"))
+		require.InDelta(t, 1, testutil.ToFloat64(p.m.Lost), 0)
+		require.InDelta(t, 1, p.result(local.ResultSucceeded), 0)
+		require.Empty(t, p.claims.All())
+		require.False(t, w.stream.claims(second))
+	})
+}
+
+// The answers to both finishes are lost, one after the other: each finds its own work.
+func TestTwoUnknownFinishes(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.backlog(8)
+		finishes := &gateway{}
+		w.store.applying = func(b taskstate.Batch) error {
+			if isFinish(b) {
+				return finishes.pass()
+			}
+			return nil
+		}
+		p := w.start("a", &testHandler{}, func(c *Config) { c.Concurrency, c.FinishBatch = 8, 2 })
+		stillFor(time.Second)
+		now, _ := finishes.read()
+		require.Equal(t, 2, now)
+		finishes.next(taskstate.ErrOutcomeUnknown)
+		finishes.next(taskstate.ErrOutcomeUnknown)
+		finishes.free()
+		stillFor(time.Minute)
+		require.Equal(t, map[taskstate.Status]int{taskstate.StatusSucceeded: 8}, w.store.statuses())
+		require.InDelta(t, 8, p.result(local.ResultSucceeded), 0)
+		require.Zero(t, testutil.ToFloat64(p.m.Lost))
+		_, pending, _, _ := w.stream.counts()
+		require.Zero(t, pending)
+	})
+}
+
+// A stop in an outage while two finishes are under way ends in time; leases end what was not written.
+func TestStopInAnOutageOfTwoFinishes(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.backlog(64)
+		finishes := &gateway{}
+		w.store.applying = func(b taskstate.Batch) error {
+			if isFinish(b) {
+				return finishes.pass()
+			}
+			return nil
+		}
+		p := w.start("a", &testHandler{}, func(c *Config) { c.Concurrency, c.FinishBatch, c.StopGrace = 64, 4, time.Second })
+		stillFor(time.Second)
+		now, _ := finishes.read()
+		require.Equal(t, 2, now)
+		w.store.setFault(func(string) error { return taskstate.ErrUnavailable })
+		finishes.next(taskstate.ErrUnavailable)
+		finishes.next(taskstate.ErrUnavailable)
+		finishes.free()
+		began := time.Now()
+		p.end(t)
+		require.Less(t, time.Since(began), 10*time.Second)
+		require.Equal(t, map[taskstate.Status]int{taskstate.StatusRunning: 64}, w.store.statuses())
+		w.store.setFault(nil)
+		w.start("b", &testHandler{})
+		stillFor(2 * time.Minute)
+		require.Equal(t, map[taskstate.Status]int{taskstate.StatusSucceeded: 64}, w.store.statuses())
+	})
+}

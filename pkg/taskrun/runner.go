@@ -42,6 +42,7 @@ type Runner struct {
 
 	jobs     chan *local.Claim // to workers that have nothing to do
 	outcomes chan outcome      // one for each slot: beyond that a run keeps its slot, and so nothing new is claimed
+	relief   chan struct{}     // a full batch of outcomes waits
 	ended    chan struct{}     // closed when nobody takes outcomes any more
 	running  atomic.Bool
 }
@@ -58,7 +59,7 @@ func New(cfg Config, deps Deps) *Runner {
 		cfg: cfg, deps: deps, m: local.NewMetrics(deps.Metrics), health: local.NewHealth(cfg.heartbeat(), cfg.Policy.Lease, deps.Log, deps.Now),
 		slots: local.NewSlots(cfg.Concurrency), claims: local.NewClaims(), asking: local.NewCalls(), isolated: &local.Isolation{},
 		nudge: make(chan struct{}, 1), destination: delivery.DestinationOf(deps.Queue),
-		jobs: make(chan *local.Claim), outcomes: make(chan outcome, cfg.Concurrency), ended: make(chan struct{}),
+		jobs: make(chan *local.Claim), outcomes: make(chan outcome, cfg.Concurrency), relief: make(chan struct{}, 1), ended: make(chan struct{}),
 	}
 	if deps.Fit != nil {
 		r.fit.Err = local.ErrUnchecked
@@ -145,6 +146,7 @@ func (r *Runner) goEarly(ctx context.Context, g *sync.WaitGroup) {
 func (r *Runner) goLate(ctx context.Context, g *sync.WaitGroup) {
 	g.Go(func() { r.beatLoop(ctx) })
 	g.Go(func() { r.finishLoop(ctx) })
+	g.Go(func() { r.relieveLoop(ctx) })
 	g.Go(func() { r.effects.Loop(ctx) })
 	g.Go(func() {
 		wait := local.Backoff()

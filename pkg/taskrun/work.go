@@ -109,6 +109,12 @@ func (r *Runner) handOver(o outcome) {
 	crash.Point("worker.before_finish")
 	select {
 	case r.outcomes <- o:
+		if r.batchWaits() {
+			select {
+			case r.relief <- struct{}{}:
+			default: // it knows
+			}
+		}
 	case <-r.ended:
 		r.claims.Drop(o.h)
 	}
