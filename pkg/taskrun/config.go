@@ -21,6 +21,8 @@ import (
 const (
 	maxProcessChars = 24   // lease_owner has 32: the process, "/", and a token of the call
 	maxConcurrency  = 4096 // far above what one process can use
+	usualSlots      = 64   // without Concurrency
+	mostSlots       = 1024 // in a backlog of short tasks, without Concurrency
 	maxSweep        = 500  // what stores lock in one transaction
 	maxRecovery     = 500 * time.Millisecond
 	maxHeartbeat    = time.Second
@@ -32,7 +34,7 @@ const (
 // Config is what an operator sets for a runner.
 type Config struct {
 	Process     string // names this start of the process: unique, ASCII, no "/", at most 24 characters
-	Concurrency int    // slots: tasks that run at once
+	Concurrency int    // slots: tasks that run at once; 0: 64, and as many as 1,024 in a backlog of short tasks
 	Policy      taskstate.Policy
 
 	MainLoop bool          // take new deliveries (stream-worker: yes, reclaimer: no)
@@ -61,7 +63,6 @@ type Reconcile = delivery.Reconcile
 // NewDefaultConfig returns the contract's defaults for a worker; Process and Policy.DLQ are the caller's.
 func NewDefaultConfig() Config {
 	return Config{
-		Concurrency: 64,
 		Policy: taskstate.Policy{
 			BaseBackoff: time.Second, MaxBackoff: 10 * time.Minute,
 			Lease: 30 * time.Second, MaxCrashes: 3, Slack: 2 * time.Second,
@@ -84,7 +85,7 @@ func (c Config) Validate() error {
 		}
 	}
 	check(validProcess(c.Process), "process name %q: 1–%d ASCII characters without \"/\" or spaces", c.Process, maxProcessChars)
-	check(c.Concurrency >= 1 && c.Concurrency <= maxConcurrency, "concurrency %d: 1–%d", c.Concurrency, maxConcurrency)
+	check(c.Concurrency >= 0 && c.Concurrency <= maxConcurrency, "concurrency %d: 0–%d", c.Concurrency, maxConcurrency)
 	check(c.MainLoop || c.Recovery, "neither new deliveries nor recovery: nothing to do")
 	check(!c.MainLoop || c.Block > 0, "read block %s is not positive", c.Block)
 	check(c.RecoveryInterval > 0 && c.RecoveryInterval <= maxRecovery, "recovery interval %s: above 0, at most %s", c.RecoveryInterval, maxRecovery)
@@ -118,6 +119,14 @@ func (c Config) queue() delivery.Config {
 	return delivery.Config{
 		Policy: c.Policy, SweepBatch: c.SweepBatch, Reconcile: c.Reconcile, PinMax: c.PinMax, TrimInterval: c.TrimInterval,
 	}
+}
+
+// slots are how many tasks run at once, and as many as they may become.
+func (c Config) slots() (n, most int) {
+	if c.Concurrency > 0 {
+		return c.Concurrency, c.Concurrency
+	}
+	return usualSlots, mostSlots
 }
 
 // heartbeat is the interval of the heartbeat loop.

@@ -53,6 +53,7 @@ func (r *Runner) finishWaiting(ctx context.Context, batch []outcome) {
 		if len(now) == 0 {
 			return // the other loop was faster
 		}
+		r.slots.Finishing()
 		r.finishBatch(ctx, now)
 		if len(later) == 0 {
 			return

@@ -159,7 +159,7 @@ func TestOneClaimOfABacklogWithFewSlots(t *testing.T) {
 			}
 			return nil
 		}
-		w.start("a", &testHandler{}, func(c *Config) { c.Concurrency, c.Recovery = wideSlots-1, false })
+		w.start("a", &testHandler{}, func(c *Config) { c.Concurrency, c.Recovery = fullRead, false })
 		for range 4 {
 			stillFor(time.Second)
 			now, _ := claims.read()
@@ -243,12 +243,20 @@ func TestTheOtherLanesClaimRunsBeforeTheReservedTask(t *testing.T) {
 		kind := &testHandler{}
 		p := w.make("a", kind, func(c *Config) { c.Concurrency, c.Recovery = wideSlots, false })
 		spun := false
-		both := make(chan struct{})
+		first, both := make(chan struct{}), make(chan struct{})
+		var reads atomic.Int64
+		w.stream.setFault(func(op string) error {
+			if op == "read" && reads.Add(1) == 2 {
+				<-first // the first claim has the right to reserve
+			}
+			return nil
+		})
 		var held int
 		w.store.applying = func(b taskstate.Batch) error {
 			switch {
 			case !isClaim(b) || len(b.IDs) == 1:
 			case slices.Contains(b.IDs, poisoned):
+				close(first)
 				<-both
 			case !spun: // until the reserver, who holds nothing any more, asks to claim alone
 				spun = true
@@ -332,6 +340,7 @@ func TestStopWhileTwoClaimsAreUnderWay(t *testing.T) {
 		stillFor(time.Second)
 		claims.free()
 		p.end(t)
+		stillFor(0) // until the last worker has given its slot
 		require.Equal(t, map[taskstate.Status]int{taskstate.StatusSucceeded: wideSlots, taskstate.StatusQueued: 2_000 - wideSlots}, w.store.statuses())
 		waiting, pending, _, _ := w.stream.counts()
 		require.Equal(t, []int{2_000 - wideSlots, 0}, []int{waiting, pending})
@@ -360,7 +369,7 @@ func TestStopReturnsTheDeliveriesOfBothLanes(t *testing.T) {
 // Two reads are under way: recovery gets none of their slots, and its half as soon as one falls free.
 func TestShareOfRecoveryBesideTwoReads(t *testing.T) {
 	t.Parallel()
-	s := local.NewSlots(wideSlots)
+	s := local.NewSlots(wideSlots, wideSlots, nil)
 	n, _, _ := s.BeginRead()
 	s.EndLane(s.EndRead(n, n), 0) // a full read: more wait
 	for range 2 {
@@ -383,7 +392,7 @@ func TestShareOfRecoveryBesideTwoReads(t *testing.T) {
 // A fault halves the slots while two reads are under way: what comes beyond that is not granted.
 func TestSlotsShrinkBesideTwoReads(t *testing.T) {
 	t.Parallel()
-	s := local.NewSlots(wideSlots)
+	s := local.NewSlots(wideSlots, wideSlots, nil)
 	for range 2 {
 		n, _, _ := s.BeginRead()
 		require.Equal(t, fullRead, n)
@@ -398,4 +407,228 @@ func TestSlotsShrinkBesideTwoReads(t *testing.T) {
 	s.Give(false, 400)
 	n, _, _ = s.BeginRead()
 	require.Equal(t, 150, n)
+}
+
+// claimSizes notes how large the claims are.
+func (w *world) claimSizes() (most func() int) {
+	var mu sync.Mutex
+	var n int
+	w.store.applying = func(b taskstate.Batch) error {
+		if isClaim(b) {
+			mu.Lock()
+			n = max(n, len(b.IDs))
+			mu.Unlock()
+		}
+		return nil
+	}
+	return func() int {
+		mu.Lock()
+		defer mu.Unlock()
+		return n
+	}
+}
+
+// follows lets the slots of a runner follow the backlog.
+func follows(c *Config) { c.Concurrency, c.Recovery = 0, false }
+
+// A backlog of short tasks gets more slots, and after it there are as many as usual.
+func TestSlotsFollowABacklogOfShortTasks(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := newWorld(t)
+		const n = 6_000
+		w.backlog(n)
+		most := w.claimSizes()
+		p := w.start("a", &testHandler{}, follows)
+		stillFor(time.Second)
+		require.Equal(t, map[taskstate.Status]int{taskstate.StatusSucceeded: n}, w.store.statuses())
+		require.Equal(t, 500, most())
+		require.Equal(t, usualSlots, p.slots.UsableNow())
+		require.Equal(t, usualSlots, p.slots.Idle())
+		require.Len(t, p.kind.ran(), n)
+		_, pending, added, _ := w.stream.counts()
+		require.Equal(t, []int{0, n}, []int{pending, added}, "nothing was read for which there was no slot")
+	})
+}
+
+// Slots that an operator has set stay, and so do those of tasks that take their time.
+func TestSlotsThatDoNotFollow(t *testing.T) {
+	for name, c := range map[string]struct {
+		slots int
+		run   time.Duration
+	}{"set": {64, 0}, "longer tasks": {0, 50 * time.Millisecond}, "set, short tasks": {64, time.Millisecond}} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				w := newWorld(t)
+				w.backlog(2_000)
+				most := w.claimSizes()
+				var running meter
+				w.start("a", &testHandler{run: func(context.Context, Job) Result {
+					running.add(1)
+					defer running.add(-1)
+					<-time.After(c.run)
+					return Result{}
+				}}, follows, func(cfg *Config) { cfg.Concurrency = c.slots })
+				stillFor(time.Minute)
+				require.Equal(t, map[taskstate.Status]int{taskstate.StatusSucceeded: 2_000}, w.store.statuses())
+				require.Equal(t, usualSlots, most())
+				_, at := running.read()
+				require.LessOrEqual(t, at, usualSlots)
+			})
+		})
+	}
+}
+
+// Long tasks come behind a backlog of short ones: after those that were claimed with them no more run than usual.
+func TestLongTasksBehindShortOnes(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := newWorld(t)
+		const short, n = 6_000, 12_000
+		w.backlog(n)
+		var running meter
+		w.start("a", &testHandler{run: func(_ context.Context, j Job) Result {
+			if j.Task.ID >= fmt.Sprintf("t%04d", short) {
+				running.add(1)
+				defer running.add(-1)
+				<-time.After(time.Duration(1+len(j.Task.ID)%3) * time.Second)
+			}
+			return Result{}
+		}}, follows, func(c *Config) { c.StopGrace, c.HandBack = 0, time.Hour })
+		stillFor(100 * time.Millisecond)
+		_, most := running.read()
+		require.Greater(t, most, usualSlots)
+		require.LessOrEqual(t, most, mostSlots)
+		stillFor(10 * time.Second)
+		running.reset()
+		stillFor(10 * time.Second)
+		_, most = running.read()
+		require.LessOrEqual(t, most, usualSlots)
+	})
+}
+
+// Outcomes beyond one for each slot keep theirs until they are committed, and while there are such no slots are added.
+func TestOutcomesKeepTheirSlots(t *testing.T) {
+	t.Parallel()
+	var outcomes int
+	s := local.NewSlots(usualSlots, mostSlots, func() int { return outcomes })
+	n, _, _ := s.BeginRead()
+	s.EndLane(s.EndRead(n, n), n)
+	ended(s, n)
+	outcomes = usualSlots + 10
+	n, _, _ = s.BeginRead()
+	require.Equal(t, usualSlots-10, n)
+	s.EndLane(s.EndRead(n, n), n)
+	ended(s, n)
+	outcomes = 2 * usualSlots
+	n, _, changed := s.BeginRead()
+	require.Zero(t, n)
+	outcomes = 0
+	s.Finishing()
+	<-changed
+	n, _, _ = s.BeginRead()
+	require.Equal(t, 2*usualSlots, n)
+}
+
+// A backlog of short tasks goes on when their outcomes are committed, which could not be for a while.
+func TestABacklogWaitsForItsOutcomes(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.backlog(6_000)
+		finishes := &gateway{}
+		w.store.applying = func(b taskstate.Batch) error {
+			if isFinish(b) {
+				return finishes.pass()
+			}
+			return nil
+		}
+		p := w.start("a", &testHandler{}, follows)
+		stillFor(time.Minute)
+		under := 2 * p.cfg.FinishBatch
+		require.LessOrEqual(t, len(p.claims.All()), 2*mostSlots+under)
+		require.LessOrEqual(t, p.slots.Idle(), 0)
+		finishes.free()
+		stillFor(time.Second)
+		require.Equal(t, map[taskstate.Status]int{taskstate.StatusSucceeded: 6_000}, w.store.statuses())
+	})
+}
+
+// grown are slots that have followed a backlog to their most.
+func grown(t *testing.T) *local.Slots {
+	s := local.NewSlots(usualSlots, mostSlots, func() int { return 0 })
+	for range 12 {
+		n, _, _ := s.BeginRead()
+		s.EndLane(s.EndRead(n, n), n)
+		ended(s, n)
+	}
+	require.Equal(t, mostSlots, s.UsableNow())
+	return s
+}
+
+// ended ends n short tasks.
+func ended(s *local.Slots, n int) {
+	for range n {
+		s.Ended(false, 0)
+	}
+}
+
+// What a read under way was promised is granted, whatever another read says of the backlog, or the last claim of its tasks.
+func TestAReadKeepsItsExtraSlots(t *testing.T) {
+	t.Parallel()
+	for name, got := range map[string]int{"the backlog ends": 3, "it goes on": 500} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := grown(t)
+			a, _, _ := s.BeginRead()
+			b, _, _ := s.BeginRead()
+			require.Equal(t, []int{500, 500}, []int{a, b})
+			require.Equal(t, got, s.EndRead(a, got))
+			s.EndLane(got, got)
+			s.BeginRead()
+			require.Equal(t, 500, s.EndRead(b, 500))
+		})
+	}
+}
+
+// Reads of both lanes overlap all the time after a backlog: the extra slots go all the same.
+func TestOverlappingReadsGiveUpExtraSlots(t *testing.T) {
+	t.Parallel()
+	s := grown(t)
+	a, _, _ := s.BeginRead()
+	b, _, _ := s.BeginRead()
+	s.EndLane(s.EndRead(a, 3), 3)
+	s.Give(false, 3)
+	n, _, _ := s.BeginRead()
+	require.Zero(t, n, "what is left of them is for the other read")
+	require.Equal(t, b, s.UsableNow())
+	s.EndLane(s.EndRead(b, 0), 0)
+	n, _, _ = s.BeginRead()
+	require.Equal(t, usualSlots, n)
+}
+
+// A fault of the process takes the extra slots, and none come back before it has as many as usual.
+func TestAFaultTakesTheExtraSlots(t *testing.T) {
+	t.Parallel()
+	s := grown(t)
+	n, _, _ := s.BeginRead()
+	s.EndLane(s.EndRead(n, n), n)
+	s.Shrink()
+	require.Equal(t, usualSlots/2, s.UsableNow())
+	ended(s, n)
+	for range 6 {
+		n, _, _ := s.BeginRead()
+		require.LessOrEqual(t, n, usualSlots/2)
+		s.EndLane(s.EndRead(n, n), n)
+		ended(s, n)
+	}
+	require.Equal(t, usualSlots/2, s.UsableNow())
+}
+
+// Recovery's share is that of the usual slots: what it finds is not what the backlog was judged by.
+func TestRecoveryGetsNoExtraSlots(t *testing.T) {
+	t.Parallel()
+	s := grown(t)
+	require.Equal(t, usualSlots/2, s.TakeRecovery(500))
+	s.Give(true, usualSlots/2)
+	n, _, _ := s.BeginRead()
+	s.EndLane(s.EndRead(n, 0), 0)
+	require.Equal(t, usualSlots, s.TakeRecovery(500), "no delivery waits: all of the usual ones")
 }

@@ -41,7 +41,7 @@ type Runner struct {
 	leasesSeen time.Time
 
 	jobs     chan *local.Claim // to workers that have nothing to do
-	outcomes chan outcome      // one for each slot: beyond that a run keeps its slot, and so nothing new is claimed
+	outcomes chan outcome      // one for each slot: one beyond that keeps its slot, and so nothing new is claimed
 	relief   chan struct{}     // a full batch of outcomes waits
 	ended    chan struct{}     // closed when nobody takes outcomes any more
 	running  atomic.Bool
@@ -55,11 +55,13 @@ func New(cfg Config, deps Deps) *Runner {
 	if err := deps.validate(); err != nil {
 		panic(err)
 	}
+	slots, most := cfg.slots()
+	outcomes := make(chan outcome, most)
 	r := &Runner{
 		cfg: cfg, deps: deps, m: local.NewMetrics(deps.Metrics), health: local.NewHealth(cfg.heartbeat(), cfg.Policy.Lease, deps.Log, deps.Now),
-		slots: local.NewSlots(cfg.Concurrency), claims: local.NewClaims(), asking: local.NewCalls(), isolated: &local.Isolation{},
+		slots: local.NewSlots(slots, most, func() int { return len(outcomes) }), claims: local.NewClaims(), asking: local.NewCalls(), isolated: &local.Isolation{},
 		nudge: make(chan struct{}, 1), destination: delivery.DestinationOf(deps.Queue),
-		jobs: make(chan *local.Claim), outcomes: make(chan outcome, cfg.Concurrency), relief: make(chan struct{}, 1), ended: make(chan struct{}),
+		jobs: make(chan *local.Claim), outcomes: outcomes, relief: make(chan struct{}, 1), ended: make(chan struct{}),
 	}
 	if deps.Fit != nil {
 		r.fit.Err = local.ErrUnchecked
@@ -99,7 +101,7 @@ func (r *Runner) Run(ctx context.Context) error {
 	r.goLate(late, &rest)
 	r.goEarly(ctx, &early)
 	r.health.Set(func(h *local.Health) { h.Started = true })
-	r.deps.Log.InfoContext(ctx, "runner: started", "process", r.cfg.Process, "slots", r.cfg.Concurrency,
+	r.deps.Log.InfoContext(ctx, "runner: started", "process", r.cfg.Process, "slots", r.slots.UsableNow(),
 		"main_loop", r.cfg.MainLoop, "recovery", r.cfg.Recovery)
 
 	<-ctx.Done()

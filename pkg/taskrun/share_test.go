@@ -28,14 +28,14 @@ func TestShareOfRecovery(t *testing.T) {
 	} {
 		t.Run(fmt.Sprintf("%+v", c), func(t *testing.T) {
 			t.Parallel()
-			s := local.NewSlots(c.total)
+			s := local.NewSlots(c.total, c.total, nil)
 			s.Recovery = c.recovery
 			s.SetRecoveryWaiting(c.recoveryWaiting)
 			n, _, _ := s.BeginRead()
 			require.Equal(t, c.reads, n)
 		})
 	}
-	s := local.NewSlots(5)
+	s := local.NewSlots(5, 5, nil)
 	require.Equal(t, 5, s.TakeRecovery(100), "nobody waits: all")
 	s.Give(true, 5)
 	n, _, _ := s.BeginRead()
@@ -271,7 +271,7 @@ func TestNewClaimLosesTheOlderHold(t *testing.T) {
 // What comes while one lane claims is the other's, but of a backlog one lane takes all there are slots for.
 func TestLanesTakeTurnsAtABacklog(t *testing.T) {
 	t.Parallel()
-	s := local.NewSlots(8)
+	s := local.NewSlots(8, 8, nil)
 	n, _, _ := s.BeginRead()
 	require.Equal(t, 8, n)
 	require.Equal(t, 1, s.EndRead(8, 1))

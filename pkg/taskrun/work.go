@@ -86,7 +86,8 @@ func (r *Runner) worker(h *local.Claim) {
 func (r *Runner) work(h *local.Claim) {
 	defer h.Cancel(nil)
 	res := r.runPatiently(h.Ctx(), h)
-	stage, took, hung := h.Finish(r.deps.Now())
+	now := r.deps.Now()
+	stage, took, hung := h.Finish(now)
 	r.stageTook(stage, took)
 	delivery.FailSpan(h.Span, res.Err)
 	if o, ok := r.validate(h, res); ok {
@@ -100,7 +101,7 @@ func (r *Runner) work(h *local.Claim) {
 		r.m.SlotsLost.Dec()
 		return
 	}
-	r.slots.Give(h.Recovery, 1)
+	r.slots.Ended(h.Recovery, now.Sub(h.Began))
 }
 
 // handOver gives an outcome to the finisher; it waits when too many are waiting. After a stop nobody takes it: its lease ends it.

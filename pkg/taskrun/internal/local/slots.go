@@ -1,7 +1,10 @@
 // Package local is what one process knows of itself: its slots, claims, calls in flight, health and figures.
 package local
 
-import "sync"
+import (
+	"sync"
+	"time"
+)
 
 // Slots counts who uses how many of a process's slots.
 //
@@ -10,36 +13,74 @@ import "sync"
 type Slots struct {
 	mu              sync.Mutex
 	total           int
-	usable          int  // at most so many run: fewer than total after a fault of the process
-	went            int  // tasks that succeeded since usable grew
-	lost            int  // written off: their runs ignore that they were cancelled
-	main            int  // run tasks that new deliveries brought
-	Recovery        int  // run tasks that recovery found
-	reading         int  // asked for by the reads in flight
-	lanes           int  // loops that read or claim now
-	waiting         bool // the last read was full: more deliveries wait
-	recoveryWaiting bool // recovery knows of work and had no slot for it
-	yielded         bool // with one slot in all: the last one went to recovery
+	most            int        // what total and extra may come to; total: they are fixed
+	extra           int        // beyond total, for a backlog of short tasks
+	short, long     int        // runs that have ended since they were judged last
+	claiming        int        // granted to claims under way
+	outcomes        func() int // how many wait
+	usable          int        // at most so many run: fewer than total after a fault of the process
+	went            int        // tasks that succeeded since usable grew
+	lost            int        // written off: their runs ignore that they were cancelled
+	main            int        // run tasks that new deliveries brought
+	Recovery        int        // run tasks that recovery found
+	reading         int        // asked for by the reads in flight
+	lanes           int        // loops that read or claim now
+	waiting         bool       // the last read was full: more deliveries wait
+	recoveryWaiting bool       // recovery knows of work and had no slot for it
+	yielded         bool       // with one slot in all: the last one went to recovery
 	changed         signal
 }
 
 // maxRead is the most deliveries of one read. Of a backlog a second lane takes no fewer at a time.
 const maxRead = 500
 
-// NewSlots returns n free slots.
-func NewSlots(n int) *Slots { return &Slots{total: n, usable: n} }
+// shortRun is the longest run, with its wait for a processor, of a short task: more slots are no help to longer ones.
+const shortRun = 20 * time.Millisecond
+
+// NewSlots returns n free slots, which follow a backlog of short tasks up to most; most n: they are fixed.
+// outcomes counts those that wait.
+func NewSlots(n, most int, outcomes func() int) *Slots {
+	return &Slots{total: n, usable: n, most: most, outcomes: outcomes}
+}
 
 // share is recovery's part while deliveries wait.
 func (s *Slots) share() int { return (s.usable + 1) / 2 }
 
-// free counts slots that run nothing.
-func (s *Slots) free() int { return min(s.total-s.lost, s.usable) - s.main - s.Recovery }
+// limit is how many tasks may run at once now.
+func (s *Slots) limit() int { return min(s.total-s.lost, s.usable) + s.extra }
+
+// free counts slots that run nothing. Outcomes beyond one for each slot keep theirs.
+func (s *Slots) free() int {
+	n := s.limit() - s.main - s.Recovery
+	if s.most > s.total {
+		n -= max(0, s.outcomes()-s.limit())
+	}
+	return n
+}
+
+// follow judges, before a read of a backlog, what has run since the last time. Of short tasks twice as many may be claimed, since
+// their number limits the claims. Where long ones fill the slots, half of the extra ones go; where most are long, after a fault,
+// or with slots written off, all of them.
+func (s *Slots) follow() {
+	running := s.main - s.claiming + s.Recovery
+	switch limit := s.limit(); {
+	case s.usable < s.total || s.lost > 0 || s.long > s.short:
+		s.extra = 0
+	case running > limit/4*3:
+		s.extra /= 2
+	case s.short < limit/4 || s.outcomes() > limit:
+		return // too few to judge by, or their commits are what limits the claims
+	case s.long <= s.short/16:
+		s.extra = min(2*limit, s.most) - s.total
+	}
+	s.short, s.long = 0, 0
+}
 
 // Shrink halves the number of tasks that run at once: so many were too much for the process.
 func (s *Slots) Shrink() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.usable, s.went = max(1, min(s.usable, s.main+s.Recovery)/2), 0
+	s.usable, s.went, s.extra = max(1, min(s.usable, s.main+s.Recovery)/2), 0, 0
 }
 
 // Grow counts a task that succeeded: after as many as run at once one more may.
@@ -59,7 +100,7 @@ func (s *Slots) Grow() {
 func (s *Slots) UsableNow() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.usable
+	return s.usable + s.extra
 }
 
 // BeginRead returns how many deliveries may be read; endRead and endLane must follow when it is not 0, else changed is closed at the
@@ -67,7 +108,13 @@ func (s *Slots) UsableNow() int {
 func (s *Slots) BeginRead() (n int, more bool, changed <-chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	n = min(s.free()-s.kept()-s.reading, maxRead)
+	switch {
+	case !s.waiting: // a backlog is what they are for, and what a read under way may bring
+		s.extra = min(s.extra, max(0, s.main+s.Recovery+s.reading-(s.limit()-s.extra)))
+	case s.reading == 0 && s.most > s.total && s.readable() > 0:
+		s.follow()
+	}
+	n = s.readable()
 	if n <= 0 || (s.waiting && s.lanes > 0 && n < maxRead) { // one lane takes more at a time than two
 		return 0, s.waiting, s.changed.wait()
 	}
@@ -75,6 +122,9 @@ func (s *Slots) BeginRead() (n int, more bool, changed <-chan struct{}) {
 	s.lanes++
 	return n, s.waiting, nil
 }
+
+// readable counts the deliveries that one read may bring; below 1: none.
+func (s *Slots) readable() int { return min(s.free()-s.kept()-s.reading, maxRead) }
 
 // fewSlots is a number of slots for which a claim of many is not worth a wait.
 const fewSlots = 16
@@ -84,7 +134,7 @@ func (s *Slots) Batching() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	n := s.free() - s.kept() - s.reading
-	return s.waiting && s.total > fewSlots && n > 0 && n < s.share()
+	return s.waiting && s.total > fewSlots && n > 0 && n < (s.usable+s.extra+1)/2
 }
 
 // kept counts free slots that waiting recovery has a right to.
@@ -108,6 +158,7 @@ func (s *Slots) EndRead(allowed, got int) int {
 	}
 	n := min(got, max(s.free(), 0))
 	s.main += n
+	s.claiming += n
 	if n > 0 {
 		s.yielded = false
 	}
@@ -120,7 +171,17 @@ func (s *Slots) EndLane(granted, used int) {
 	defer s.mu.Unlock()
 	s.lanes--
 	s.main -= granted - used
+	s.claiming -= granted
 	s.changed.ring()
+}
+
+// Finishing notes that outcomes are committed now, of which some may have kept slots.
+func (s *Slots) Finishing() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.most > s.total {
+		s.changed.ring()
+	}
 }
 
 // TakeRecovery takes what recovery may have now, at most limit.
@@ -147,6 +208,8 @@ func (s *Slots) forRecovery() int {
 		if s.usable == 1 && s.yielded {
 			n = 0 // one slot in all: turn about
 		}
+	} else {
+		n -= s.extra
 	}
 	return max(n, 0)
 }
@@ -176,6 +239,19 @@ func (s *Slots) Give(recovery bool, n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	*s.used(recovery) -= n
+	s.changed.ring()
+}
+
+// Ended returns the slot of a task that ran for so long.
+func (s *Slots) Ended(recovery bool, ran time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if ran <= shortRun {
+		s.short++
+	} else {
+		s.long++
+	}
+	*s.used(recovery)--
 	s.changed.ring()
 }
 
