@@ -22,7 +22,7 @@ const maxMS = 365 * 24 * 3600 * 1000
 
 // Work says how a process runs tasks and what it sweeps.
 type Work struct {
-	Concurrency    int    `envconfig:"INGEST_WORKER_CONCURRENCY" default:"64" allowed:"1..4096" desc:"tasks that run at once"`
+	Concurrency    int    `envconfig:"INGEST_WORKER_CONCURRENCY" default:"0" allowed:"0..4096" desc:"tasks that run at once; 0: 64, and up to 1024 in a backlog of short tasks"`
 	Recovery       bool   `envconfig:"INGEST_WORKER_RECOVERY" default:"true" desc:"workers also run due retries and takeovers (a reclaimer always does)"`
 	SweepMS        int    `envconfig:"INGEST_SWEEP_INTERVAL_MS" default:"2000" allowed:"50..3600000" desc:"pause between two sweeps for lost deliveries"`
 	ReclaimEnabled bool   `envconfig:"INGEST_REDIS_RECLAIM_ENABLED" default:"true" desc:"settle deliveries that were read and never acknowledged"`
