@@ -67,7 +67,7 @@ func TestCountersOfRedis(t *testing.T) {
 	before := counters(t, s)
 	silent := counters(t, s).Sub(before)
 	require.Zero(t, silent.Commands)
-	require.Zero(t, silent.Reads)
+	require.InDelta(t, 0, silent.Reads, 1, "see below")
 	before = counters(t, s)
 	for range 10 {
 		_, err := s.RedisCommand(t.Context(), "XADD", "k", "*", "a", "b")
@@ -76,7 +76,8 @@ func TestCountersOfRedis(t *testing.T) {
 	per := counters(t, s).Sub(before).Per(10)
 	require.InDelta(t, 1, per.Commands, 0.001)
 	require.InDelta(t, 1, per.Named["cmdstat_xadd"], 0.001)
-	require.InDelta(t, 2, per.Reads, 0.001, "the command and the end of its connection")
+	// The server may look at the counters before it has read that the last connection ended.
+	require.InDelta(t, 2, per.Reads, 0.101, "the command and the end of its connection")
 	require.GreaterOrEqual(t, counters(t, s).CPU, 0.0)
 }
 
