@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/millweir/millweir/pkg/taskstate"
@@ -50,6 +51,27 @@ func AwaitWork(ctx context.Context, c *Cluster, p *proc.Proc) {
 		}
 		return err
 	}) // in vain is no fault: the next round tries again
+}
+
+// pauseTries is how often a pause is tried that met no task: it ended between the look and the signal.
+const pauseTries = 20
+
+// PauseAtWork pauses a process while it holds a task. Where it held none all the time it is paused all the same.
+func PauseAtWork(ctx context.Context, c *Cluster, p *proc.Proc) error {
+	for range pauseTries {
+		AwaitWork(ctx, c, p)
+		if err := p.Signal(syscall.SIGSTOP); err != nil {
+			return err
+		}
+		held, err := tables.Running(ctx, c.DB.Reader())
+		if err != nil || slices.ContainsFunc(held, func(h tables.Held) bool { return p.Owns(h.Owner) }) {
+			return err
+		}
+		if err := p.Signal(syscall.SIGCONT); err != nil {
+			return err
+		}
+	}
+	return p.Signal(syscall.SIGSTOP)
 }
 
 // Takeovers counts them in all logs.

@@ -41,10 +41,11 @@ func stopped(ctx context.Context, s *stage.Stage, service string, holds bool) (s
 			pauses, err = s.Rounds(ctx, func(int) error {
 				s.Between(ctx, time.Second, 2*time.Second)
 				p := s.One(c, service)
+				pause := func() error { return p.Signal(syscall.SIGSTOP) }
 				if holds {
-					stage.AwaitWork(ctx, c, p)
+					pause = func() error { return stage.PauseAtWork(ctx, c, p) }
 				}
-				if err := p.Signal(syscall.SIGSTOP); err != nil {
+				if err := pause(); err != nil {
 					return err
 				}
 				await.Pause(ctx, stage.PauseTime)

@@ -199,7 +199,7 @@ func (a *audience) Judge(ctx context.Context, c *stage.Cluster, restarts int) (s
 		events += len(v.events)
 		resumed += v.resumed
 	}
-	if len(a.seen) < sseWatchers || events < 2*len(a.seen) || resumed < len(a.seen)/4 || restarts == 0 {
+	if len(a.seen) < sseWatchers || events < 3*len(a.seen)/2 || resumed < len(a.seen)/4 || restarts == 0 {
 		return "", fmt.Errorf("%d tasks were watched to their end with %d events, %d resumptions and %d restarts of the gateway: that proves little",
 			len(a.seen), events, resumed, restarts)
 	}
