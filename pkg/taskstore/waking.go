@@ -132,7 +132,14 @@ type woken struct {
 	until, now time.Time
 }
 
-// due returns up to limit tasks that wake. Calls none of whose tasks wake by then are moved or ended on the way.
+func (w *woken) sort() {
+	slices.SortFunc(w.tasks, func(a, b waker) int {
+		return cmp.Or(a.wakes.Compare(b.wakes), a.updated.Compare(b.updated), cmp.Compare(a.id, b.id))
+	})
+}
+
+// due returns up to limit tasks that wake. Calls none of whose tasks wake by then are moved or ended on the way. A task may wake
+// later than its call says: calls are looked at until the next says a later time than the last task that is returned.
 func (s *Store) due(ctx context.Context, w wake) (out woken, err error) {
 	out.until = w.before
 	seen := make(map[string]bool, len(w.exclude))
@@ -140,7 +147,7 @@ func (s *Store) due(ctx context.Context, w wake) (out woken, err error) {
 		seen[id] = true
 	}
 	place := call{at: beginning}
-	for size := firstCalls; len(out.tasks) < w.limit; size = min(2*size, mostCalls) {
+	for size, full := firstCalls, false; !full; size = min(2*size, mostCalls) {
 		page, err := sqldb.ReadAll(ctx, s, "read which calls wake", s.queries.Get("Waking"), []any{string(w.status), place.at, place.at, place.no, size}, scanCall)
 		if err != nil {
 			return out, err
@@ -157,7 +164,10 @@ func (s *Store) due(ctx context.Context, w wake) (out woken, err error) {
 		}
 		for group := range groups(page) {
 			if len(out.tasks) >= w.limit {
-				break
+				out.sort()
+				if full = group[0].at.After(out.tasks[w.limit-1].wakes); full {
+					break
+				}
 			}
 			place = group[len(group)-1]
 			if err := s.look(ctx, w.status, group, seen, &out); err != nil {
@@ -168,9 +178,7 @@ func (s *Store) due(ctx context.Context, w wake) (out woken, err error) {
 			break
 		}
 	}
-	slices.SortFunc(out.tasks, func(a, b waker) int {
-		return cmp.Or(a.wakes.Compare(b.wakes), a.updated.Compare(b.updated), cmp.Compare(a.id, b.id))
-	})
+	out.sort()
 	out.tasks = out.tasks[:min(len(out.tasks), w.limit)]
 	return out, nil
 }

@@ -161,3 +161,45 @@ func TestAChangeBesideALookHasItsOwnCall(t *testing.T) {
 		})
 	}
 }
+
+// A sweep takes the tasks that slept longest, also where more calls than a page say a time before theirs.
+func TestASweepTakesThoseThatSleptLongest(t *testing.T) {
+	t.Parallel()
+	for name, config := range databases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s, ctx := migrated(t, config(t)), t.Context()
+			const n = 12
+			ids := make([]string, n)
+			for i := range ids {
+				ids[i] = fmt.Sprintf("01900000-0000-7000-8000-%012d", i)
+				_, err := s.Submit(ctx, func(context.Context, taskstate.Tx, taskstate.DBClock) ([]taskstate.NewTask, error) {
+					return []taskstate.NewTask{newTask(ids[i])}, nil
+				})
+				require.NoError(t, err)
+			}
+			require.NoError(t, s.InTx(ctx, func(ctx context.Context, tx taskstate.Tx, m taskstate.DBClock) error {
+				past := m.Now.Add(-time.Hour)
+				if _, err := tx.ExecContext(ctx, "UPDATE ingest_task_call SET wake_at = ?", past); err != nil {
+					return err
+				}
+				for i, id := range ids {
+					_, err := tx.ExecContext(ctx, "UPDATE ingest_task_state SET wake_at = ? WHERE id = ?", past.Add(time.Duration(n-i)*time.Minute), sqldb.RawID(s.Dialect(), id))
+					if err != nil {
+						return err
+					}
+				}
+				return nil
+			}))
+			for i := n; i > 0; i -= 3 {
+				out, err := s.Sweep(ctx, taskstate.Sweep{Status: taskstate.StatusQueued, Limit: 3, Decide: taskstate.Each(claim)})
+				require.NoError(t, err)
+				swept := make([]string, len(out))
+				for j, o := range out {
+					swept[j] = o.TaskID
+				}
+				require.Equal(t, []string{ids[i-1], ids[i-2], ids[i-3]}, swept)
+			}
+		})
+	}
+}
