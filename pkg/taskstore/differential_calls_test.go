@@ -289,7 +289,8 @@ func (q *sequenceRun) heartbeat(rt *rapid.T) {
 		if t.LeaseOwner == "" || rapid.IntRange(0, 4).Draw(rt, "stranger") == 0 {
 			b.Owner = "p9/0"
 		}
-		if b.Status == "" || rapid.IntRange(0, 7).Draw(rt, "status") == 0 {
+		waits := b.Status == taskstate.StatusQueued || b.Status == taskstate.StatusRetrying // a reservation
+		if !waits || rapid.IntRange(0, 7).Draw(rt, "status") == 0 {
 			b.Status = taskstate.StatusRunning
 		}
 		if rapid.Bool().Draw(rt, "progress") {

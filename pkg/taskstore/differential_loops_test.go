@@ -2,6 +2,7 @@ package taskstore_test
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"time"
 
@@ -47,7 +48,8 @@ func (q *sequenceRun) enqueue(rt *rapid.T) {
 	}
 }
 
-// swept makes one call of Sweep on both sides: the same rows in the same order with the same answers.
+// swept makes one call of Sweep on both sides: the same rows in the same order with the same answers. Any of those that wake at
+// the same moment may come first.
 func (q *sequenceRun) swept(rt *rapid.T, w taskstate.Sweep, decide decideFunc) []taskstate.Outcome {
 	now := q.moment(rt).Now // what was due then is due in the sweep; with rows found, they say when that was
 	locked := map[string]taskstate.DBClock{}
@@ -61,7 +63,13 @@ func (q *sequenceRun) swept(rt *rapid.T, w taskstate.Sweep, decide decideFunc) [
 	if !w.Before.IsZero() {
 		until, inclusive = w.Before, false
 	}
-	ids := q.spec.Due(w.Status, until, inclusive, w.Limit, w.Exclude)
+	due := q.spec.Due(w.Status, until, inclusive, len(q.spec.IDs()), w.Exclude)
+	ids := slices.Clone(due[:min(len(due), w.Limit)])
+	for i, o := range outs {
+		if i < len(ids) && slices.Contains(due, o.TaskID) && !slices.Contains(ids[:i], o.TaskID) && q.spec.Get(o.TaskID).WakeAt.Equal(q.spec.Get(due[i]).WakeAt) {
+			ids[i] = o.TaskID
+		}
+	}
 	want, _ := q.spec.Apply(ids, spec.Call{
 		Scope: taskstate.System(), Decide: decide,
 		Locked: func(id string) taskstate.DBClock { return locked[id] }, Written: writtenAt(outs),

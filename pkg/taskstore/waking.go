@@ -132,6 +132,12 @@ type woken struct {
 	until, now time.Time
 }
 
+// full reports whether no call from a time on changes which tasks are returned, and sorts them.
+func (w *woken) full(limit int, at time.Time) bool {
+	w.sort()
+	return limit <= 0 || len(w.tasks) >= limit && !at.Before(w.tasks[limit-1].wakes)
+}
+
 func (w *woken) sort() {
 	slices.SortFunc(w.tasks, func(a, b waker) int {
 		return cmp.Or(a.wakes.Compare(b.wakes), a.updated.Compare(b.updated), cmp.Compare(a.id, b.id))
@@ -139,7 +145,8 @@ func (w *woken) sort() {
 }
 
 // due returns up to limit tasks that wake. Calls none of whose tasks wake by then are moved or ended on the way. A task may wake
-// later than its call says: calls are looked at until the next says a later time than the last task that is returned.
+// later than its call says: calls are looked at until the next says no earlier time than the last task that is returned. Which of
+// those that wake at the same moment are returned is left open.
 func (s *Store) due(ctx context.Context, w wake) (out woken, err error) {
 	out.until = w.before
 	seen := make(map[string]bool, len(w.exclude))
@@ -163,17 +170,15 @@ func (s *Store) due(ctx context.Context, w wake) (out woken, err error) {
 			page, last = page[:n], true
 		}
 		for group := range groups(page) {
-			if len(out.tasks) >= w.limit {
-				out.sort()
-				if full = group[0].at.After(out.tasks[w.limit-1].wakes); full {
-					break
-				}
+			if full = out.full(w.limit, group[0].at); full {
+				break
 			}
 			place = group[len(group)-1]
 			if err := s.look(ctx, w.status, group, seen, &out); err != nil {
 				return out, err
 			}
 		}
+		full = full || out.full(w.limit, place.at)
 		if last {
 			break
 		}
