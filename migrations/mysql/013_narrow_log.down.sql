@@ -31,7 +31,8 @@ DEALLOCATE PREPARE step;
 SET @step = IF(@there, 'DO 0', 'INSERT INTO ingest_task_log_wide (task_id, from_status, to_status, reason, attempt_count, crash_count, fence,
     timeline, actor, message, lease_expires_at, next_retry_at, delivery, call_id, created_at, error_code)
   SELECT LOWER(CONCAT_WS(''-'', HEX(SUBSTR(l.task_id, 1, 4)), HEX(SUBSTR(l.task_id, 5, 2)), HEX(SUBSTR(l.task_id, 7, 2)),
-      HEX(SUBSTR(l.task_id, 9, 2)), HEX(SUBSTR(l.task_id, 11)))), c.from_status, c.to_status, c.reason, l.attempt_count, l.crash_count, l.fence,
+      HEX(SUBSTR(l.task_id, 9, 2)), HEX(SUBSTR(l.task_id, 11)))), c.from_status, c.to_status, c.reason, COALESCE(l.attempt_count, c.attempt_count), COALESCE(l.crash_count, c.crash_count),
+  COALESCE(l.fence, c.fence),
     c.timeline, COALESCE(l.actor, c.actor), COALESCE(l.message, ''''),
     CASE c.to_status WHEN ''RUNNING'' THEN COALESCE(l.lease_expires_at, c.lease_expires_at) END, l.next_retry_at, COALESCE(l.delivery, ''''),
     c.call_id, c.created_at, l.error_code

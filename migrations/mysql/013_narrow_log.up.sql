@@ -11,6 +11,9 @@ CREATE TABLE IF NOT EXISTS ingest_task_call (
     'RETRY_NOW', 'CANCELLED', 'DELETED', 'SUPERSEDED', 'SUSPENDED', 'RESUMED', 'REPLAYED', 'crash_limit', 'SILENT') NOT NULL,
   timeline BIGINT NOT NULL,
   actor VARCHAR(255) NOT NULL,
+  attempt_count SMALLINT NOT NULL DEFAULT 0,
+  crash_count SMALLINT NOT NULL DEFAULT 0,
+  fence BIGINT NOT NULL DEFAULT 0,
   lease_expires_at DATETIME(6) NULL,
   -- when the first of its tasks wakes, or not later (9999: none does), and until then the row is not counted in ingest_task_count (design D3)
   wake_at DATETIME(6) NOT NULL DEFAULT '9999-12-31 00:00:00',
@@ -23,13 +26,14 @@ CREATE TABLE IF NOT EXISTS ingest_task_call (
 ) ENGINE = InnoDB ROW_FORMAT = DYNAMIC DEFAULT CHARSET = utf8mb4 COLLATE = utf8mb4_bin;
 
 -- Append-only, written in the transaction of the change and under the row's lock, so that the order of call_no of one task is
--- the order of its commits. actor and lease_expires_at are NULL where the call says the same.
+-- the order of its commits. The counts, fence, actor and lease_expires_at are NULL where the call says
+-- the same.
 CREATE TABLE IF NOT EXISTS ingest_task_log (
   task_id BINARY(16) NOT NULL,
   call_no BIGINT NOT NULL,
-  attempt_count SMALLINT NOT NULL,
-  crash_count SMALLINT NOT NULL,
-  fence BIGINT NOT NULL,
+  attempt_count SMALLINT NULL,
+  crash_count SMALLINT NULL,
+  fence BIGINT NULL,
   actor VARCHAR(255) NULL,
   message VARCHAR(2000) NULL,
   lease_expires_at DATETIME(6) NULL,
@@ -62,7 +66,7 @@ DEALLOCATE PREPARE step;
 -- column, and the check refuses another task_id.
 CREATE OR REPLACE SQL SECURITY INVOKER VIEW ingest_task_transition AS
 SELECT COALESCE(l.call_no) AS id, t.id AS task_id, COALESCE(c.from_status) AS from_status, COALESCE(c.to_status) AS to_status,
-  COALESCE(c.reason) AS reason, COALESCE(l.attempt_count) AS attempt_count, COALESCE(l.crash_count) AS crash_count, COALESCE(l.fence) AS fence,
+  COALESCE(c.reason) AS reason, COALESCE(l.attempt_count, c.attempt_count) AS attempt_count, COALESCE(l.crash_count, c.crash_count) AS crash_count, COALESCE(l.fence, c.fence) AS fence,
   COALESCE(c.timeline) AS timeline, COALESCE(l.actor, c.actor) AS actor, COALESCE(l.message, '') AS message,
   CASE c.to_status WHEN 'RUNNING' THEN COALESCE(l.lease_expires_at, c.lease_expires_at) END AS lease_expires_at,
   COALESCE(l.next_retry_at) AS next_retry_at, COALESCE(l.delivery, '') AS delivery, COALESCE(l.error_code) AS error_code,

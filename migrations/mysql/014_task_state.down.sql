@@ -51,8 +51,11 @@ SET @step = IF(@done, 'DO 0', 'INSERT INTO ingest_task_wide (id,
     b.user_id, b.document_id, b.knowledge_base_id, b.file_path, b.workflow_id, b.type, b.channel, b.chat_id,
     b.payload, b.result, b.traceparent, b.request_id, b.idempotency_key, b.request_hash, b.max_attempts,
     b.last_error, b.error_message, b.error_code, b.created_at, t.status, t.stage, t.progress, t.processed_segments,
-    t.total_segments, t.attempt_count, t.crash_count, t.throttle_count, t.next_retry_at, t.fence, t.lease_owner,
-    t.lease_expires_at, t.wake_at, t.promised_at, t.promise_count, t.dlq_state, t.delivery, t.attempt_traceparent,
+    t.total_segments, t.attempt_count, t.crash_count, t.throttle_count, t.next_retry_at, t.fence,
+    LEFT(COALESCE((SELECT CONCAT(w.name, ''/'', t.lease_owner & 68719476735) FROM ingest_worker w WHERE w.no = t.lease_owner >> 36), ''''), 32),
+    CASE WHEN t.status = ''RUNNING'' OR t.status IN (''QUEUED'', ''RETRYING'') AND t.lease_owner <> 0 THEN t.wake_at ELSE TIMESTAMP ''9999-12-31 00:00:00'' END,
+    CASE t.status WHEN ''SUCCEEDED'' THEN TIMESTAMP ''9999-12-31 00:00:00'' ELSE t.wake_at END, t.promised_at, t.promise_count, t.dlq_state,
+    REPLACE(REPLACE(REPLACE(REPLACE(REPLACE(TRIM(TRAILING ''F'' FROM HEX(t.delivery)), ''A'', ''-''), ''B'', '':''), ''C'', ''k''), ''D'', ''.''), ''E'', ''/''), t.attempt_traceparent,
     t.updated_at
     FROM ingest_task_body b
     JOIN ingest_task_state t ON t.id = UNHEX(REPLACE(b.id, ''-'', ''''))
@@ -71,6 +74,7 @@ EXECUTE step;
 DEALLOCATE PREPARE step;
 DROP TABLE IF EXISTS ingest_task_body;
 DROP TABLE IF EXISTS ingest_task_state;
+DROP TABLE IF EXISTS ingest_worker;
 DROP TABLE IF EXISTS ingest_task_count;
 UPDATE ingest_task_call SET wake_at = '9999-12-31 00:00:00' WHERE wake_at < '9999-12-31 00:00:00';
 
@@ -78,7 +82,7 @@ UPDATE ingest_task_call SET wake_at = '9999-12-31 00:00:00' WHERE wake_at < '999
 -- column, and the check refuses another task_id.
 CREATE OR REPLACE SQL SECURITY INVOKER VIEW ingest_task_transition AS
 SELECT COALESCE(l.call_no) AS id, t.id AS task_id, COALESCE(c.from_status) AS from_status, COALESCE(c.to_status) AS to_status,
-  COALESCE(c.reason) AS reason, COALESCE(l.attempt_count) AS attempt_count, COALESCE(l.crash_count) AS crash_count, COALESCE(l.fence) AS fence,
+  COALESCE(c.reason) AS reason, COALESCE(l.attempt_count, c.attempt_count) AS attempt_count, COALESCE(l.crash_count, c.crash_count) AS crash_count, COALESCE(l.fence, c.fence) AS fence,
   COALESCE(c.timeline) AS timeline, COALESCE(l.actor, c.actor) AS actor, COALESCE(l.message, '') AS message,
   CASE c.to_status WHEN 'RUNNING' THEN COALESCE(l.lease_expires_at, c.lease_expires_at) END AS lease_expires_at,
   COALESCE(l.next_retry_at) AS next_retry_at, COALESCE(l.delivery, '') AS delivery, COALESCE(l.error_code) AS error_code,

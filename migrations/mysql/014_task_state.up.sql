@@ -17,13 +17,12 @@ CREATE TABLE IF NOT EXISTS ingest_task_state (
   throttle_count INT NOT NULL DEFAULT 0,
   next_retry_at DATETIME(6) NULL,
   fence BIGINT NOT NULL DEFAULT 0,
-  lease_owner CHAR(32) CHARACTER SET ascii COLLATE ascii_bin NOT NULL DEFAULT '',
-  lease_expires_at DATETIME(6) NOT NULL DEFAULT '9999-12-31 00:00:00',
+  lease_owner BIGINT NOT NULL DEFAULT 0, -- the process's number in ingest_worker << 36, and its call's; 0: nobody
   wake_at DATETIME(6) NOT NULL DEFAULT '9999-12-31 00:00:00',
   promised_at DATETIME(6) NOT NULL DEFAULT '9999-12-31 00:00:00',
   promise_count INT NOT NULL DEFAULT 0,
   dlq_state ENUM('none', 'owed', 'written') NOT NULL DEFAULT 'none',
-  delivery CHAR(31) CHARACTER SET ascii COLLATE ascii_bin NOT NULL DEFAULT '',
+  delivery BINARY(16) NOT NULL DEFAULT X'FFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFF', -- two characters a byte: 0 to 9, - as A, : as B, k as C, . as D, / as E, and F behind them
   attempt_traceparent CHAR(55) CHARACTER SET ascii COLLATE ascii_bin NOT NULL DEFAULT '',
   updated_at DATETIME(6) NOT NULL,
   PRIMARY KEY (id),
@@ -32,19 +31,37 @@ CREATE TABLE IF NOT EXISTS ingest_task_state (
   CONSTRAINT ingest_task_state_progress CHECK (progress BETWEEN 0 AND 100)
 ) ENGINE = InnoDB ROW_FORMAT = DYNAMIC DEFAULT CHARSET = utf8mb4 COLLATE = utf8mb4_bin;
 
+-- Processes that have claimed tasks. No number is used twice.
+CREATE TABLE IF NOT EXISTS ingest_worker (
+  no INT NOT NULL AUTO_INCREMENT,
+  name VARCHAR(32) CHARACTER SET ascii COLLATE ascii_bin NOT NULL,
+  created_at DATETIME(6) NOT NULL,
+  PRIMARY KEY (no),
+  UNIQUE KEY ingest_worker_name (name)
+) ENGINE = InnoDB ROW_FORMAT = DYNAMIC DEFAULT CHARSET = utf8mb4 COLLATE = utf8mb4_bin;
+
 SET @old = (SELECT COUNT(*) FROM information_schema.tables
              WHERE table_schema = DATABASE() AND table_name = 'ingest_task' AND table_type = 'BASE TABLE');
 SET @step = IF(@old, 'TRUNCATE ingest_task_state', 'DO 0');
 PREPARE step FROM @step;
 EXECUTE step;
 DEALLOCATE PREPARE step;
+SET @step = IF(@old, 'INSERT INTO ingest_worker (name, created_at)
+  SELECT DISTINCT SUBSTRING_INDEX(lease_owner, ''/'', 1), NOW(6) FROM ingest_task
+   WHERE lease_owner <> '''' AND SUBSTRING_INDEX(lease_owner, ''/'', 1) NOT IN (SELECT name FROM ingest_worker)', 'DO 0');
+PREPARE step FROM @step;
+EXECUTE step;
+DEALLOCATE PREPARE step;
 SET @step = IF(@old, 'INSERT INTO ingest_task_state (id,
     status, stage, progress, processed_segments, total_segments, attempt_count, crash_count, throttle_count,
-    next_retry_at, fence, lease_owner, lease_expires_at, wake_at, promised_at, promise_count, dlq_state, delivery,
+    next_retry_at, fence, lease_owner, wake_at, promised_at, promise_count, dlq_state, delivery,
     attempt_traceparent, updated_at)
   SELECT UNHEX(REPLACE(id, ''-'', '''')),
     status, stage, progress, processed_segments, total_segments, attempt_count, crash_count, throttle_count,
-    next_retry_at, fence, lease_owner, lease_expires_at, wake_at, promised_at, promise_count, dlq_state, delivery,
+    next_retry_at, fence,
+    COALESCE((SELECT w.no << 36 FROM ingest_worker w WHERE w.name = SUBSTRING_INDEX(lease_owner, ''/'', 1)), 0),
+    wake_at, promised_at, promise_count, dlq_state,
+    UNHEX(RPAD(REPLACE(REPLACE(REPLACE(REPLACE(REPLACE(delivery, ''-'', ''A''), '':'', ''B''), ''k'', ''C''), ''.'', ''D''), ''/'', ''E''), 32, ''F'')),
     attempt_traceparent, updated_at
     FROM ingest_task', 'DO 0');
 PREPARE step FROM @step;
@@ -109,10 +126,14 @@ SELECT
   COALESCE(b.max_attempts) AS max_attempts, COALESCE(t.crash_count) AS crash_count,
   COALESCE(t.throttle_count) AS throttle_count, COALESCE(t.next_retry_at) AS next_retry_at,
   COALESCE(b.last_error) AS last_error, COALESCE(b.error_message) AS error_message,
-  COALESCE(b.error_code) AS error_code, COALESCE(t.fence) AS fence, COALESCE(t.lease_owner) AS lease_owner,
-  COALESCE(t.lease_expires_at) AS lease_expires_at, COALESCE(t.wake_at) AS wake_at,
+  COALESCE(b.error_code) AS error_code, COALESCE(t.fence) AS fence, 
+  COALESCE((SELECT CONCAT(w.name, '/', t.lease_owner & 68719476735) FROM ingest_worker w WHERE w.no = t.lease_owner >> 36), '') AS lease_owner,
+  CASE WHEN t.status = 'RUNNING' OR t.status IN ('QUEUED', 'RETRYING') AND t.lease_owner <> 0 THEN t.wake_at ELSE TIMESTAMP '9999-12-31 00:00:00' END AS lease_expires_at,
+  CASE t.status WHEN 'SUCCEEDED' THEN TIMESTAMP '9999-12-31 00:00:00' ELSE t.wake_at END AS wake_at,
   COALESCE(t.promised_at) AS promised_at, COALESCE(t.promise_count) AS promise_count,
-  COALESCE(t.dlq_state) AS dlq_state, COALESCE(t.delivery) AS delivery,
+  COALESCE(t.dlq_state) AS dlq_state, 
+  REPLACE(REPLACE(REPLACE(REPLACE(REPLACE(TRIM(TRAILING 'F' FROM HEX(t.delivery)), 'A', '-'), 'B', ':'), 'C', 'k'), 'D', '.'), 'E', '/') AS delivery,
+ 
   COALESCE(t.attempt_traceparent) AS attempt_traceparent, COALESCE(b.created_at) AS created_at,
   COALESCE(t.updated_at) AS updated_at, COALESCE(b.request_id) AS request_id
 FROM ingest_task_body b
@@ -122,7 +143,7 @@ WITH CASCADED CHECK OPTION;
 -- The task leads: its row has the id as text, which finds the log.
 CREATE OR REPLACE SQL SECURITY INVOKER VIEW ingest_task_transition AS
 SELECT COALESCE(l.call_no) AS id, t.id AS task_id, COALESCE(c.from_status) AS from_status, COALESCE(c.to_status) AS to_status,
-  COALESCE(c.reason) AS reason, COALESCE(l.attempt_count) AS attempt_count, COALESCE(l.crash_count) AS crash_count, COALESCE(l.fence) AS fence,
+  COALESCE(c.reason) AS reason, COALESCE(l.attempt_count, c.attempt_count) AS attempt_count, COALESCE(l.crash_count, c.crash_count) AS crash_count, COALESCE(l.fence, c.fence) AS fence,
   COALESCE(c.timeline) AS timeline, COALESCE(l.actor, c.actor) AS actor, COALESCE(l.message, '') AS message,
   CASE c.to_status WHEN 'RUNNING' THEN COALESCE(l.lease_expires_at, c.lease_expires_at) END AS lease_expires_at,
   COALESCE(l.next_retry_at) AS next_retry_at, COALESCE(l.delivery, '') AS delivery, COALESCE(l.error_code) AS error_code,

@@ -10,6 +10,9 @@ CREATE TABLE ingest_task_call (
   reason VARCHAR(32) NOT NULL,
   timeline BIGINT NOT NULL,
   actor VARCHAR(255) NOT NULL,
+  attempt_count SMALLINT NOT NULL DEFAULT 0,
+  crash_count SMALLINT NOT NULL DEFAULT 0,
+  fence BIGINT NOT NULL DEFAULT 0,
   lease_expires_at TIMESTAMPTZ NULL,
   -- when the first of its tasks wakes, or not later (9999: none does), and until then the row is not counted in ingest_task_count (design D3)
   wake_at TIMESTAMPTZ NOT NULL DEFAULT '9999-12-31 00:00:00+00',
@@ -22,13 +25,14 @@ CREATE INDEX ingest_task_call_wake ON ingest_task_call (to_status, wake_at, no) 
 CREATE INDEX ingest_task_call_made ON ingest_task_call (to_status, created_at, no); -- lists by updated_at
 
 -- Append-only, written in the transaction of the change and under the row's lock, so that the order of call_no of one task is
--- the order of its commits. actor and lease_expires_at are NULL where the call says the same.
+-- the order of its commits. The counts, fence, actor and lease_expires_at are NULL
+-- where the call says the same.
 CREATE TABLE ingest_task_log (
   task_id UUID NOT NULL,
   call_no BIGINT NOT NULL,
-  attempt_count SMALLINT NOT NULL,
-  crash_count SMALLINT NOT NULL,
-  fence BIGINT NOT NULL,
+  attempt_count SMALLINT NULL,
+  crash_count SMALLINT NULL,
+  fence BIGINT NULL,
   actor VARCHAR(255) NULL,
   message VARCHAR(2000) NULL,
   lease_expires_at TIMESTAMPTZ NULL,
@@ -52,7 +56,8 @@ DROP TABLE ingest_task_transition;
 
 -- The task leads: its row has the id as text, which finds the log.
 CREATE VIEW ingest_task_transition AS
-SELECT l.call_no AS id, t.id AS task_id, c.from_status, c.to_status, c.reason, l.attempt_count, l.crash_count, l.fence, c.timeline,
+SELECT l.call_no AS id, t.id AS task_id, c.from_status, c.to_status, c.reason, COALESCE(l.attempt_count, c.attempt_count) AS attempt_count, COALESCE(l.crash_count, c.crash_count) AS crash_count,
+  COALESCE(l.fence, c.fence) AS fence, c.timeline,
   COALESCE(l.actor, c.actor) AS actor, COALESCE(l.message, '') AS message,
   CASE c.to_status WHEN 'RUNNING' THEN COALESCE(l.lease_expires_at, c.lease_expires_at) END AS lease_expires_at,
   l.next_retry_at, COALESCE(l.delivery, '') AS delivery, l.error_code, c.call_id, c.created_at

@@ -32,8 +32,9 @@ ALTER TABLE ingest_task
 UPDATE ingest_task b SET
   status = t.status, stage = t.stage, progress = t.progress, processed_segments = t.processed_segments,
   total_segments = t.total_segments, attempt_count = t.attempt_count, crash_count = t.crash_count,
-  throttle_count = t.throttle_count, next_retry_at = t.next_retry_at, fence = t.fence, lease_owner = t.lease_owner,
-  lease_expires_at = t.lease_expires_at, wake_at = t.wake_at, promised_at = t.promised_at,
+  throttle_count = t.throttle_count, next_retry_at = t.next_retry_at, fence = t.fence, lease_owner = LEFT(COALESCE((SELECT w.name || '/' || (t.lease_owner & 68719476735) FROM ingest_worker w WHERE w.no = t.lease_owner >> 36), ''), 32),
+  lease_expires_at = CASE WHEN t.status = 'RUNNING' OR t.status IN ('QUEUED', 'RETRYING') AND t.lease_owner <> 0 THEN t.wake_at ELSE TIMESTAMPTZ '9999-12-31 00:00:00+00' END,
+  wake_at = CASE t.status WHEN 'SUCCEEDED' THEN TIMESTAMPTZ '9999-12-31 00:00:00+00' ELSE t.wake_at END, promised_at = t.promised_at,
   promise_count = t.promise_count, dlq_state = t.dlq_state, delivery = t.delivery,
   attempt_traceparent = t.attempt_traceparent, updated_at = t.updated_at
 FROM ingest_task_state t
@@ -43,6 +44,7 @@ ALTER TABLE ingest_task ALTER COLUMN status DROP DEFAULT, ALTER COLUMN updated_a
   ADD CONSTRAINT ingest_task_counts CHECK (attempt_count >= 0 AND crash_count >= 0 AND throttle_count >= 0 AND promise_count >= 0 AND fence >= 0),
   ADD CONSTRAINT ingest_task_progress CHECK (progress BETWEEN 0 AND 100);
 DROP TABLE ingest_task_state;
+DROP TABLE ingest_worker;
 DROP TABLE ingest_task_count;
 UPDATE ingest_task_call SET wake_at = '9999-12-31 00:00:00+00' WHERE wake_at < '9999-12-31 00:00:00+00';
 -- the one sweep index (design D3): one status by equality, then exactly this order; by updated_at it also lists
@@ -52,7 +54,8 @@ CREATE INDEX ingest_task_listed ON ingest_task (listed_at, id) WHERE listed_at I
 
 -- The task leads: its row has the id as text, which finds the log.
 CREATE VIEW ingest_task_transition AS
-SELECT l.call_no AS id, t.id AS task_id, c.from_status, c.to_status, c.reason, l.attempt_count, l.crash_count, l.fence, c.timeline,
+SELECT l.call_no AS id, t.id AS task_id, c.from_status, c.to_status, c.reason, COALESCE(l.attempt_count, c.attempt_count) AS attempt_count, COALESCE(l.crash_count, c.crash_count) AS crash_count,
+  COALESCE(l.fence, c.fence) AS fence, c.timeline,
   COALESCE(l.actor, c.actor) AS actor, COALESCE(l.message, '') AS message,
   CASE c.to_status WHEN 'RUNNING' THEN COALESCE(l.lease_expires_at, c.lease_expires_at) END AS lease_expires_at,
   l.next_retry_at, COALESCE(l.delivery, '') AS delivery, l.error_code, c.call_id, c.created_at

@@ -18,8 +18,7 @@ CREATE TABLE ingest_task_state (
   throttle_count INTEGER NOT NULL DEFAULT 0,
   next_retry_at TIMESTAMPTZ NULL,
   fence BIGINT NOT NULL DEFAULT 0,
-  lease_owner VARCHAR(32) NOT NULL DEFAULT '',
-  lease_expires_at TIMESTAMPTZ NOT NULL DEFAULT '9999-12-31 00:00:00+00',
+  lease_owner BIGINT NOT NULL DEFAULT 0, -- the process's number in ingest_worker << 36, and its call's; 0: nobody
   wake_at TIMESTAMPTZ NOT NULL DEFAULT '9999-12-31 00:00:00+00',
   promised_at TIMESTAMPTZ NOT NULL DEFAULT '9999-12-31 00:00:00+00',
   promise_count INTEGER NOT NULL DEFAULT 0,
@@ -35,13 +34,24 @@ CREATE TABLE ingest_task_state (
 -- Without a picture of what changes all the time, the planner finds rows by their key (measured: else it reads the whole table).
 ALTER TABLE ingest_task_state ALTER COLUMN status SET STATISTICS 0, ALTER COLUMN fence SET STATISTICS 0, ALTER COLUMN lease_owner SET STATISTICS 0;
 
+-- Processes that have claimed tasks. No number is used twice.
+CREATE TABLE ingest_worker (
+  no INTEGER GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+  name VARCHAR(32) NOT NULL UNIQUE,
+  created_at TIMESTAMPTZ NOT NULL
+);
+INSERT INTO ingest_worker (name, created_at)
+SELECT DISTINCT split_part(lease_owner, '/', 1), statement_timestamp() FROM ingest_task WHERE lease_owner <> '';
+
 INSERT INTO ingest_task_state (id,
   status, stage, progress, processed_segments, total_segments, attempt_count, crash_count, throttle_count,
-  next_retry_at, fence, lease_owner, lease_expires_at, wake_at, promised_at, promise_count, dlq_state, delivery,
+  next_retry_at, fence, lease_owner, wake_at, promised_at, promise_count, dlq_state, delivery,
   attempt_traceparent, updated_at)
 SELECT CAST(id AS uuid),
   status, stage, progress, processed_segments, total_segments, attempt_count, crash_count, throttle_count,
-  next_retry_at, fence, lease_owner, lease_expires_at, wake_at, promised_at, promise_count, dlq_state, delivery,
+  next_retry_at, fence,
+  COALESCE((SELECT CAST(w.no AS BIGINT) << 36 FROM ingest_worker w WHERE w.name = split_part(lease_owner, '/', 1)), 0),
+  wake_at, promised_at, promise_count, dlq_state, delivery,
   attempt_traceparent, updated_at
 FROM ingest_task;
 
@@ -92,15 +102,19 @@ SELECT
   b.id, b.user_id, b.document_id, b.knowledge_base_id, b.file_path, b.workflow_id, b.type, b.channel, b.chat_id,
   b.payload, b.result, b.traceparent, b.idempotency_key, b.request_hash, t.status, t.stage, t.progress,
   t.processed_segments, t.total_segments, t.attempt_count, b.max_attempts, t.crash_count, t.throttle_count,
-  t.next_retry_at, b.last_error, b.error_message, b.error_code, t.fence, t.lease_owner, t.lease_expires_at,
-  t.wake_at, t.promised_at, t.promise_count, t.dlq_state, t.delivery, t.attempt_traceparent, b.created_at,
+  t.next_retry_at, b.last_error, b.error_message, b.error_code, t.fence,
+  COALESCE((SELECT w.name || '/' || (t.lease_owner & 68719476735) FROM ingest_worker w WHERE w.no = t.lease_owner >> 36), '') AS lease_owner,
+  CASE WHEN t.status = 'RUNNING' OR t.status IN ('QUEUED', 'RETRYING') AND t.lease_owner <> 0 THEN t.wake_at ELSE TIMESTAMPTZ '9999-12-31 00:00:00+00' END AS lease_expires_at,
+  CASE t.status WHEN 'SUCCEEDED' THEN TIMESTAMPTZ '9999-12-31 00:00:00+00' ELSE t.wake_at END AS wake_at,
+  t.promised_at, t.promise_count, t.dlq_state, t.delivery, t.attempt_traceparent, b.created_at,
   t.updated_at, b.request_id
 FROM ingest_task_body b
 JOIN ingest_task_state t ON t.id = CAST(b.id AS uuid);
 
 -- The task leads: its row has the id as text, which finds the log.
 CREATE VIEW ingest_task_transition AS
-SELECT l.call_no AS id, t.id AS task_id, c.from_status, c.to_status, c.reason, l.attempt_count, l.crash_count, l.fence, c.timeline,
+SELECT l.call_no AS id, t.id AS task_id, c.from_status, c.to_status, c.reason, COALESCE(l.attempt_count, c.attempt_count) AS attempt_count, COALESCE(l.crash_count, c.crash_count) AS crash_count,
+  COALESCE(l.fence, c.fence) AS fence, c.timeline,
   COALESCE(l.actor, c.actor) AS actor, COALESCE(l.message, '') AS message,
   CASE c.to_status WHEN 'RUNNING' THEN COALESCE(l.lease_expires_at, c.lease_expires_at) END AS lease_expires_at,
   l.next_retry_at, COALESCE(l.delivery, '') AS delivery, l.error_code, c.call_id, c.created_at

@@ -9,6 +9,9 @@ CREATE TABLE ingest_task_call (
   reason TEXT NOT NULL,
   timeline INTEGER NOT NULL,
   actor TEXT NOT NULL,
+  attempt_count INTEGER NOT NULL DEFAULT 0,
+  crash_count INTEGER NOT NULL DEFAULT 0,
+  fence INTEGER NOT NULL DEFAULT 0,
   lease_expires_at TEXT NULL,
   -- when the first of its tasks wakes, or not later (9999: none does), and until then the row is not counted in ingest_task_count (design D3)
   wake_at TEXT NOT NULL DEFAULT '9999-12-31 00:00:00.000000',
@@ -20,13 +23,14 @@ CREATE INDEX ingest_task_call_wake ON ingest_task_call (to_status, wake_at, no) 
 CREATE INDEX ingest_task_call_made ON ingest_task_call (to_status, created_at, no); -- lists by updated_at
 
 -- Append-only, written in the transaction of the change, so that the order of call_no of one task is the order of its commits.
--- actor and lease_expires_at are NULL where the call says the same.
+-- The counts, fence, actor and lease_expires_at are NULL
+-- where the call says the same.
 CREATE TABLE ingest_task_log (
   task_id TEXT NOT NULL,
   call_no INTEGER NOT NULL,
-  attempt_count INTEGER NOT NULL,
-  crash_count INTEGER NOT NULL,
-  fence INTEGER NOT NULL,
+  attempt_count INTEGER NULL,
+  crash_count INTEGER NULL,
+  fence INTEGER NULL,
   actor TEXT NULL,
   message TEXT NULL,
   lease_expires_at TEXT NULL,
@@ -47,7 +51,8 @@ FROM ingest_task_transition;
 DROP TABLE ingest_task_transition;
 
 CREATE VIEW ingest_task_transition AS
-SELECT l.call_no AS id, l.task_id, c.from_status, c.to_status, c.reason, l.attempt_count, l.crash_count, l.fence, c.timeline,
+SELECT l.call_no AS id, l.task_id, c.from_status, c.to_status, c.reason, COALESCE(l.attempt_count, c.attempt_count) AS attempt_count, COALESCE(l.crash_count, c.crash_count) AS crash_count,
+  COALESCE(l.fence, c.fence) AS fence, c.timeline,
   COALESCE(l.actor, c.actor) AS actor, COALESCE(l.message, '') AS message,
   CASE c.to_status WHEN 'RUNNING' THEN COALESCE(l.lease_expires_at, c.lease_expires_at) END AS lease_expires_at,
   l.next_retry_at, COALESCE(l.delivery, '') AS delivery, l.error_code, c.call_id, c.created_at

@@ -62,14 +62,18 @@ SELECT b.id,
   b.user_id, b.document_id, b.knowledge_base_id, b.file_path, b.workflow_id, b.type, b.channel, b.chat_id, b.payload,
   b.result, b.traceparent, b.request_id, b.idempotency_key, b.request_hash, b.max_attempts, b.last_error,
   b.error_message, b.error_code, b.created_at, t.status, t.stage, t.progress, t.processed_segments, t.total_segments,
-  t.attempt_count, t.crash_count, t.throttle_count, t.next_retry_at, t.fence, t.lease_owner, t.lease_expires_at,
-  t.wake_at, t.promised_at, t.promise_count, t.dlq_state, t.delivery, t.attempt_traceparent, t.updated_at
+  t.attempt_count, t.crash_count, t.throttle_count, t.next_retry_at, t.fence,
+  substr(COALESCE((SELECT w.name || '/' || (t.lease_owner & 68719476735) FROM ingest_worker w WHERE w.no = t.lease_owner >> 36), ''), 1, 32),
+  CASE WHEN t.status = 'RUNNING' OR t.status IN ('QUEUED', 'RETRYING') AND t.lease_owner <> 0 THEN t.wake_at ELSE '9999-12-31 00:00:00.000000' END,
+  CASE t.status WHEN 'SUCCEEDED' THEN '9999-12-31 00:00:00.000000' ELSE t.wake_at END,
+  t.promised_at, t.promise_count, t.dlq_state, t.delivery, t.attempt_traceparent, t.updated_at
 FROM ingest_task_body b
 JOIN ingest_task_state t ON t.id = b.id
 ORDER BY b.id;
 
 DROP TABLE ingest_task_body;
 DROP TABLE ingest_task_state;
+DROP TABLE ingest_worker;
 DROP TABLE ingest_task_count;
 UPDATE ingest_task_call SET wake_at = '9999-12-31 00:00:00.000000' WHERE wake_at < '9999-12-31 00:00:00.000000';
 

@@ -39,8 +39,7 @@ CREATE TABLE ingest_task_state (
   throttle_count INTEGER NOT NULL DEFAULT 0,
   next_retry_at TEXT NULL,
   fence INTEGER NOT NULL DEFAULT 0,
-  lease_owner TEXT NOT NULL DEFAULT '',
-  lease_expires_at TEXT NOT NULL DEFAULT '9999-12-31 00:00:00.000000',
+  lease_owner INTEGER NOT NULL DEFAULT 0, -- the process's number in ingest_worker << 36, and its call's; 0: nobody
   wake_at TEXT NOT NULL DEFAULT '9999-12-31 00:00:00.000000',
   promised_at TEXT NOT NULL DEFAULT '9999-12-31 00:00:00.000000',
   promise_count INTEGER NOT NULL DEFAULT 0,
@@ -64,13 +63,24 @@ SELECT id,
   created_at
 FROM ingest_task ORDER BY id;
 
+-- Processes that have claimed tasks. No number is used twice.
+CREATE TABLE ingest_worker (
+  no INTEGER PRIMARY KEY AUTOINCREMENT,
+  name TEXT NOT NULL UNIQUE,
+  created_at TEXT NOT NULL
+) STRICT;
+INSERT INTO ingest_worker (name, created_at)
+SELECT DISTINCT substr(lease_owner, 1, instr(lease_owner, '/') - 1), strftime('%Y-%m-%d %H:%M:%f000', 'now') FROM ingest_task WHERE lease_owner <> '';
+
 INSERT INTO ingest_task_state (id,
   status, stage, progress, processed_segments, total_segments, attempt_count, crash_count, throttle_count,
-  next_retry_at, fence, lease_owner, lease_expires_at, wake_at, promised_at, promise_count, dlq_state, delivery,
+  next_retry_at, fence, lease_owner, wake_at, promised_at, promise_count, dlq_state, delivery,
   attempt_traceparent, updated_at)
 SELECT id,
   status, stage, progress, processed_segments, total_segments, attempt_count, crash_count, throttle_count,
-  next_retry_at, fence, lease_owner, lease_expires_at, wake_at, promised_at, promise_count, dlq_state, delivery,
+  next_retry_at, fence,
+  COALESCE((SELECT CAST(w.no AS BIGINT) << 36 FROM ingest_worker w WHERE w.name = substr(lease_owner, 1, instr(lease_owner, '/') - 1)), 0),
+  wake_at, promised_at, promise_count, dlq_state, delivery,
   attempt_traceparent, updated_at
 FROM ingest_task ORDER BY id;
 
@@ -119,8 +129,11 @@ SELECT
   b.id, b.user_id, b.document_id, b.knowledge_base_id, b.file_path, b.workflow_id, b.type, b.channel, b.chat_id,
   b.payload, b.result, b.traceparent, b.idempotency_key, b.request_hash, t.status, t.stage, t.progress,
   t.processed_segments, t.total_segments, t.attempt_count, b.max_attempts, t.crash_count, t.throttle_count,
-  t.next_retry_at, b.last_error, b.error_message, b.error_code, t.fence, t.lease_owner, t.lease_expires_at,
-  t.wake_at, t.promised_at, t.promise_count, t.dlq_state, t.delivery, t.attempt_traceparent, b.created_at,
+  t.next_retry_at, b.last_error, b.error_message, b.error_code, t.fence,
+  COALESCE((SELECT w.name || '/' || (t.lease_owner & 68719476735) FROM ingest_worker w WHERE w.no = t.lease_owner >> 36), '') AS lease_owner,
+  CASE WHEN t.status = 'RUNNING' OR t.status IN ('QUEUED', 'RETRYING') AND t.lease_owner <> 0 THEN t.wake_at ELSE '9999-12-31 00:00:00.000000' END AS lease_expires_at,
+  CASE t.status WHEN 'SUCCEEDED' THEN '9999-12-31 00:00:00.000000' ELSE t.wake_at END AS wake_at,
+  t.promised_at, t.promise_count, t.dlq_state, t.delivery, t.attempt_traceparent, b.created_at,
   t.updated_at, b.request_id
 FROM ingest_task_body b
 JOIN ingest_task_state t ON t.id = b.id;

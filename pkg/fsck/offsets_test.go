@@ -15,7 +15,8 @@ func newKafkaWorld(t *testing.T, kind string) *world {
 	t.Helper()
 	w := newWorld(t, databases[kind](t))
 	w.queue.state = ingestq.State{Commits: true, Length: 3, Parts: []ingestq.Part{{Number: 0, Newest: 3, Committed: 3}, {Number: 1, Committed: -1}}}
-	w.state("dlq_state = 'none', delivery = 'k:0:2'", w.dead)
+	w.state("dlq_state = 'none'", w.dead)
+	w.state("delivery = 'k:0:2'", w.dead)
 	w.deadLetter("SENT")
 	return w
 }

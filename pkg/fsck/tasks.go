@@ -35,12 +35,12 @@ type claim struct {
 
 // scanTask reads the columns of Tasks.
 func scanTask(rows *sql.Rows) (t taskstate.Task, err error) {
-	var retry, lease, wake, enqueued, created, updated taskstate.DBTime
+	var retry, wake, enqueued, created, updated taskstate.DBTime
 	err = rows.Scan(&t.ID, &t.UserID, &t.DocumentID, &t.Type, &t.Channel, &t.Status, &t.AttemptCount, &t.MaxAttempts, &t.CrashCount, &t.Fence,
-		&retry, &t.LastError, &t.ErrorMessage, &t.LeaseOwner, &lease, &wake, &enqueued,
+		&retry, &t.LastError, &t.ErrorMessage, &t.LeaseOwner, &wake, &enqueued,
 		&t.EnqueueCount, &t.DLQ, &t.Delivery, &t.IdempotencyKey, &t.RequestHash, &created, &updated)
 	t.LeaseOwner, t.Delivery = strings.TrimSpace(t.LeaseOwner), strings.TrimSpace(t.Delivery)
-	t.NextRetryAt, t.LeaseExpiresAt, t.WakeAt, t.EnqueuedAt = retry.Time, lease.Time, wake.Time, enqueued.Time
+	t.NextRetryAt, t.WakeAt, t.EnqueuedAt = retry.Time, wake.Time, enqueued.Time
 	t.CreatedAt, t.UpdatedAt = created.Time, updated.Time
 	return t, err
 }
@@ -287,8 +287,8 @@ func (c *checker) judgeWaiting(t taskstate.Task, byEvent transport) {
 			}
 		}
 	case taskstate.StatusRunning:
-		overdue := now.Sub(t.LeaseExpiresAt) - c.o.Patience
-		c.verdict(overdue <= 0, "L2", t.ID, "its lease ended at %s and nobody took it over", stamp(t.LeaseExpiresAt))
+		overdue := now.Sub(t.WakeAt) - c.o.Patience
+		c.verdict(overdue <= 0, "L2", t.ID, "its lease ended at %s and nobody took it over", stamp(t.WakeAt))
 	case taskstate.StatusNone, taskstate.StatusRetrying, taskstate.StatusSucceeded, taskstate.StatusDead, taskstate.StatusSuspended, taskstate.StatusCancelled:
 	}
 }

@@ -164,6 +164,10 @@ func (w *world) sql(query string, args ...any) {
 func (w *world) state(set, id string, args ...any) {
 	w.t.Helper()
 	key, raw := sqldb.RawID(w.store.Dialect(), id), uuid.MustParse(id)
+	if name, isDelivery := strings.CutPrefix(set, "delivery = "); isDelivery && w.store.Dialect() == string(sqldb.MySQL) {
+		name = strings.NewReplacer("-", "a", ":", "b", "k", "c").Replace(strings.Trim(name, "'"))
+		set = "delivery = x'" + name + strings.Repeat("f", 32-len(name)) + "'"
+	}
 	w.sql("UPDATE ingest_task_state SET "+set+" WHERE id = ?", append(args, key)...)
 	w.sql(`INSERT INTO ingest_task_call (call_id, from_status, to_status, reason, timeline, actor, wake_at, tasks, ids, created_at)
 		SELECT ?, status, status, 'SILENT', 1, 'system:test', wake_at, 1, ?, updated_at FROM ingest_task_state WHERE id = ?`, raw[:], raw[:], key)
@@ -179,6 +183,9 @@ func (w *world) edit(set, where string, args ...any) {
 		statement = `UPDATE ingest_task_call SET ` + set + ` WHERE no = ?`
 	}
 	for _, no := range w.calls(where, args[n:]...) {
+		w.sql(`UPDATE ingest_task_log SET attempt_count = COALESCE(attempt_count, (SELECT c.attempt_count FROM ingest_task_call c WHERE c.no = call_no)),
+			crash_count = COALESCE(crash_count, (SELECT c.crash_count FROM ingest_task_call c WHERE c.no = call_no)),
+			fence = COALESCE(fence, (SELECT c.fence FROM ingest_task_call c WHERE c.no = call_no)) WHERE call_no = ?`, no)
 		w.sql(statement, append(slices.Clone(args[:n]), no)...)
 	}
 }

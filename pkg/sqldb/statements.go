@@ -39,6 +39,8 @@ const (
 //	@force(index)  FORCE INDEX (index) on MySQL, else nothing
 //	@rawid(text)   the text of a UUID as narrow tables keep it: 16 bytes, uuid or (SQLite) the text
 //	@textid(raw)   such a key as text
+//	@delivery(raw) the name of a delivery as states keep it, as text
+//	@owner(number) the owner of a lease, "process/call", as states keep it; empty: none
 //	@include(Name) the text of another statement
 //	@json(a text, b bigint)
 //	               the rows of a JSON array of objects, as the table c (not on MySQL); ? is the array
@@ -73,19 +75,28 @@ var words = map[Dialect]map[string]string{
 	},
 }
 
+// ownerByConcat is @owner where || joins texts.
+const ownerByConcat = "CASE § WHEN 0 THEN '' ELSE COALESCE((SELECT w.name || '/' || (§ & 68719476735) FROM ingest_worker w WHERE w.no = § >> 36), '') END"
+
 // templates are the macros that put their argument (§) into a text, by dialect.
 var templates = map[Dialect]map[string]string{
 	MySQL: {
 		"in": "(NOW(6) + INTERVAL § MICROSECOND)", "force": "FORCE INDEX (§)", "rawid": "UNHEX(REPLACE(§, '-', ''))",
 		"textid":      "LOWER(CONCAT_WS('-', HEX(SUBSTR(§, 1, 4)), HEX(SUBSTR(§, 5, 2)), HEX(SUBSTR(§, 7, 2)), HEX(SUBSTR(§, 9, 2)), HEX(SUBSTR(§, 11))))",
 		"forupdateof": "FOR UPDATE", "skiplockedof": "FOR UPDATE SKIP LOCKED",
+		"delivery": "CASE § WHEN X'FFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFF' THEN '' ELSE REPLACE(REPLACE(REPLACE(REPLACE(REPLACE(TRIM(TRAILING 'F' FROM HEX(§)), 'A', '-'), 'B', ':'), 'C', 'k'), 'D', '.'), 'E', '/') END",
+		"owner":    "CASE § WHEN 0 THEN '' ELSE COALESCE((SELECT CONCAT(w.name, '/', § & 68719476735) FROM ingest_worker w WHERE w.no = § >> 36), '') END",
 	},
 	Postgres: {
 		"in": "(statement_timestamp() + CAST(§ AS bigint) * INTERVAL '1 microsecond')", "force": "",
 		"rawid": "CAST(§ AS uuid)", "textid": "CAST(§ AS text)",
 		"forupdateof": "FOR UPDATE OF §", "skiplockedof": "FOR UPDATE OF § SKIP LOCKED",
+		"delivery": "§", "owner": ownerByConcat,
 	},
-	SQLite: {"in": "mw_add(mw_now(), §)", "force": "", "rawid": "§", "textid": "§", "forupdateof": "", "skiplockedof": ""},
+	SQLite: {
+		"in": "mw_add(mw_now(), §)", "force": "", "rawid": "§", "textid": "§", "forupdateof": "", "skiplockedof": "",
+		"delivery": "§", "owner": ownerByConcat,
+	},
 }
 
 // MustLoad reads common.sql and <dialect>.sql of an embedded folder; either may be missing, not both. more are statements

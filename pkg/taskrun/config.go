@@ -19,7 +19,7 @@ import (
 )
 
 const (
-	maxProcessChars = 24   // lease_owner has 32: the process, "/", and a token of the call
+	maxProcessChars = 24   // what ingest_worker takes, and some to spare
 	maxConcurrency  = 4096 // far above what one process can use
 	usualSlots      = 64   // without Concurrency
 	mostSlots       = 1024 // in a backlog of short tasks, without Concurrency

@@ -56,8 +56,7 @@ func TestNoMoreIsReadThanSlotsAreFree(t *testing.T) {
 // Each row of D4's table for a new delivery.
 func TestAnswersOfClaims(t *testing.T) {
 	live := func(t *taskstate.Task) {
-		t.Status, t.Fence, t.LeaseOwner, t.LeaseExpiresAt = taskstate.StatusRunning, 4, "other/1", instant().Add(time.Hour)
-		t.WakeAt = t.LeaseExpiresAt
+		t.Status, t.Fence, t.LeaseOwner, t.WakeAt = taskstate.StatusRunning, 4, "other/1", instant().Add(time.Hour)
 	}
 	later := func(t *taskstate.Task) {
 		t.Status, t.NextRetryAt, t.WakeAt = taskstate.StatusRetrying, instant().Add(time.Hour), instant().Add(time.Hour)

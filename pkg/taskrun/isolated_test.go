@@ -82,7 +82,7 @@ func TestIsolatedRunRunsAlone(t *testing.T) {
 		require.Equal(t, []string{"long"}, p.kind.ran())
 		waiting, _, _, _ := w.stream.counts()
 		require.Equal(t, 1, waiting, "the next delivery is left to others")
-		require.True(t, w.store.get("poison").LeaseExpiresAt.After(instant()))
+		require.True(t, w.store.get("poison").LeaseExpiresAt().After(instant()))
 
 		close(g.release["long"])
 		stillFor(time.Second)
@@ -157,7 +157,7 @@ func TestTakeoverOfAIsolatedRun(t *testing.T) {
 		id := w.stream.give("poison", "crashed")
 		w.store.put(taskstate.Task{
 			ID: "poison", Status: taskstate.StatusRunning, Fence: 5, CrashCount: 1, LeaseOwner: "crashed/1",
-			LeaseExpiresAt: instant(), WakeAt: instant(), Delivery: id,
+			WakeAt: instant(), Delivery: id,
 		})
 		stillFor(time.Minute)
 		row := w.store.get("poison")
@@ -182,7 +182,7 @@ func TestCrashLimit(t *testing.T) {
 		id := w.stream.give("x", "crashed")
 		w.store.put(taskstate.Task{
 			ID: "x", Status: taskstate.StatusRunning, Fence: 5, CrashCount: 2, LeaseOwner: "crashed/1",
-			LeaseExpiresAt: instant(), WakeAt: instant(), Delivery: id,
+			WakeAt: instant(), Delivery: id,
 		})
 		p := w.start("a", &testHandler{})
 		stillFor(time.Second)
@@ -233,7 +233,7 @@ func TestStopReleasesAReservation(t *testing.T) {
 		p.end(t)
 		row := w.store.get("poison")
 		require.Empty(t, row.LeaseOwner)
-		require.True(t, row.LeaseExpiresAt.IsZero())
+		require.True(t, row.LeaseExpiresAt().IsZero())
 		require.Equal(t, taskstate.StatusQueued, row.Status)
 		require.False(t, w.stream.claims(id))
 		b := w.start("b", g.handler())
@@ -253,7 +253,7 @@ func TestUnknownReservationIsNoClaim(t *testing.T) {
 		past := instant().Add(-time.Second)
 		w.store.put(taskstate.Task{
 			ID: "x", Status: taskstate.StatusRunning, Fence: 5, CrashCount: 1,
-			LeaseOwner: "gone/1", LeaseExpiresAt: past, WakeAt: past,
+			LeaseOwner: "gone/1", WakeAt: past,
 		})
 		lost := false
 		w.store.setFault(func(op string) error {

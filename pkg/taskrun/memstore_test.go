@@ -24,6 +24,8 @@ type memStore struct {
 	log   []taskstate.Transition
 	epoch int64
 	calls map[string]int
+	// locked is a row that another transaction has: no sweep takes it.
+	locked string
 	// fault is asked before each call, by its name; after what is committed, with the name and "!" behind it.
 	fault func(op string) error
 	// applying is asked before a transaction of Apply. ErrUnavailable is said instead of it, another error after its commit.
@@ -192,7 +194,7 @@ func (s *memStore) Sweep(ctx context.Context, w taskstate.Sweep) ([]taskstate.Ou
 		if !w.Before.IsZero() {
 			due = t.WakeAt.Before(w.Before)
 		}
-		if t.Status == w.Status && !t.WakeAt.IsZero() && due && !slices.Contains(w.Exclude, t.ID) {
+		if t.Status == w.Status && !t.WakeAt.IsZero() && due && t.ID != s.locked && !slices.Contains(w.Exclude, t.ID) {
 			tasks = append(tasks, t)
 		}
 	}
@@ -282,7 +284,6 @@ func render(t taskstate.Task, c *taskstate.Change, now time.Time) taskstate.Task
 	}
 	t.Status, t.Fence, t.AttemptCount, t.CrashCount, t.ThrottleCount = c.To, c.NewFence, c.AttemptCount, c.CrashCount, c.ThrottleCount
 	set(&t.NextRetryAt, c.NextRetry)
-	set(&t.LeaseExpiresAt, c.Lease)
 	set(&t.WakeAt, c.Wake)
 	set(&t.EnqueuedAt, c.Enqueue)
 	t.LeaseOwner, t.EnqueueCount, t.DLQ, t.Delivery, t.Progress = c.LeaseOwner, c.EnqueueCount, c.DLQ, c.Delivery, c.Progress
@@ -305,8 +306,7 @@ func (s *memStore) Heartbeat(ctx context.Context, lease time.Duration, beats []t
 			continue
 		}
 		if b.Renew {
-			t.LeaseExpiresAt = instant().Add(lease)
-			t.WakeAt = t.LeaseExpiresAt
+			t.WakeAt = instant().Add(lease)
 		}
 		if b.Progress != nil {
 			t.Progress = *b.Progress

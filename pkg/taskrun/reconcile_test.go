@@ -44,7 +44,7 @@ func TestReconcileTable(t *testing.T) {
 		{"suspended", &taskstate.Task{Status: taskstate.StatusSuspended}, true, 20 * time.Minute, 10 * time.Minute, acks, 0},
 		{"dead, entry written", &taskstate.Task{Status: taskstate.StatusDead, DLQ: taskstate.DLQWritten}, true, 20 * time.Minute, 10 * time.Minute, acks, 0},
 		{"dead, entry owed", &taskstate.Task{Status: taskstate.StatusDead, DLQ: taskstate.DLQOwed, WakeAt: later()}, true, 20 * time.Minute, 10 * time.Minute, acks, 1},
-		{"running", &taskstate.Task{Status: taskstate.StatusRunning, LeaseExpiresAt: later(), WakeAt: later()}, false, 20 * time.Minute, 10 * time.Minute, leaves, 0},
+		{"running", &taskstate.Task{Status: taskstate.StatusRunning, WakeAt: later()}, false, 20 * time.Minute, 10 * time.Minute, leaves, 0},
 		{"running, lease expired", &taskstate.Task{Status: taskstate.StatusRunning, WakeAt: later()}, false, 20 * time.Minute, 10 * time.Minute, leaves, 0},
 		{"retrying, not due", &taskstate.Task{Status: taskstate.StatusRetrying, NextRetryAt: later(), WakeAt: later()}, false, 20 * time.Minute, 10 * time.Minute, leaves, 0},
 		{"retrying, due", &taskstate.Task{Status: taskstate.StatusRetrying, WakeAt: later()}, false, 20 * time.Minute, 10 * time.Minute, leaves, 0},
@@ -54,7 +54,7 @@ func TestReconcileTable(t *testing.T) {
 		{"idle 0 robs no live reader", &taskstate.Task{Status: taskstate.StatusQueued}, true, 29 * time.Second, 0, leaves, 0},
 		{"idle 0, longer than a lease", &taskstate.Task{Status: taskstate.StatusQueued}, true, 30 * time.Second, 0, copies, 0},
 		{"idle 0, reader gone", &taskstate.Task{Status: taskstate.StatusQueued}, false, 0, 0, copies, 0},
-		{"queued, reserved", &taskstate.Task{Status: taskstate.StatusQueued, LeaseOwner: "o/1", LeaseExpiresAt: later(), WakeAt: later()}, true, 20 * time.Minute, 10 * time.Minute, leaves, 0},
+		{"queued, reserved", &taskstate.Task{Status: taskstate.StatusQueued, LeaseOwner: "o/1", WakeAt: later()}, true, 20 * time.Minute, 10 * time.Minute, leaves, 0},
 		{"unknown row", nil, true, 20 * time.Minute, 10 * time.Minute, acks, 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -75,7 +75,6 @@ func TestReconcileTable(t *testing.T) {
 						}
 					}
 					shift(&row.WakeAt)
-					shift(&row.LeaseExpiresAt)
 					shift(&row.NextRetryAt)
 					w.store.put(row)
 				}
@@ -152,7 +151,7 @@ func TestReconcileLosesARaceWithAClaim(t *testing.T) {
 		w.store.setFault(func(op string) error {
 			if op == "apply" { // between reconciling's look and its act
 				row := w.store.get("x")
-				row.Status, row.Delivery, row.LeaseExpiresAt = taskstate.StatusRunning, id, instant().Add(time.Hour)
+				row.Status, row.Delivery, row.WakeAt = taskstate.StatusRunning, id, instant().Add(time.Hour)
 				w.store.rows["x"] = row
 			}
 			return nil

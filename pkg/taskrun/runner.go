@@ -177,9 +177,9 @@ func (r *Runner) every(ctx context.Context, what string, interval time.Duration,
 	}
 }
 
-// owner names this call in lease_owner: "process/token".
+// owner names this call in lease_owner: "process/number".
 func (r *Runner) owner() string {
-	return r.cfg.Process + "/" + strconv.FormatInt(r.calls.Add(1), 36)
+	return r.cfg.Process + "/" + strconv.FormatInt(r.calls.Add(1), 10)
 }
 
 // silent reports that nothing records spans.

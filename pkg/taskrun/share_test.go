@@ -92,7 +92,7 @@ func TestReadInFlightIsHandedBack(t *testing.T) {
 		stillFor(time.Second) // it reads again, for an hour
 		at := instant()
 		w.store.put(taskstate.Task{
-			ID: "poison", Status: taskstate.StatusRunning, Fence: 5, CrashCount: 1, LeaseOwner: "crashed/1", LeaseExpiresAt: at, WakeAt: at,
+			ID: "poison", Status: taskstate.StatusRunning, Fence: 5, CrashCount: 1, LeaseOwner: "crashed/1", WakeAt: at,
 		})
 		stillFor(time.Second)
 		require.True(t, p.isolated.Active())
@@ -124,7 +124,7 @@ func TestClaimInFlightRunsBeforeTheIsolatedRun(t *testing.T) {
 		id := w.task("other")
 		at := instant()
 		w.store.put(taskstate.Task{
-			ID: "poison", Status: taskstate.StatusRunning, Fence: 5, CrashCount: 1, LeaseOwner: "crashed/1", LeaseExpiresAt: at, WakeAt: at,
+			ID: "poison", Status: taskstate.StatusRunning, Fence: 5, CrashCount: 1, LeaseOwner: "crashed/1", WakeAt: at,
 		})
 		n, _, _ := p.slots.BeginRead()
 		require.Positive(t, n)
@@ -189,7 +189,7 @@ func TestOwnExpiredClaimsAreLeftAlone(t *testing.T) {
 					return nil
 				})
 				stillFor(40 * time.Second)
-				require.True(t, w.store.get("own000").LeaseExpiresAt.Before(instant()))
+				require.True(t, w.store.get("own000").LeaseExpiresAt().Before(instant()))
 				if own < maxExclude {
 					w.expired("other", 0)
 					stillFor(time.Second)
@@ -235,14 +235,15 @@ func TestUnknownTakeoverBeforeAnOutage(t *testing.T) {
 	})
 }
 
-// A row that is overdue and not to be had (locked, or being revived) makes no retry late.
+// A row that is overdue and that somebody else has locked makes no retry late.
 func TestAnOverdueRowMakesNoRetryLate(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := newWorld(t)
 		w.store.put(taskstate.Task{
 			ID: "stuck", Status: taskstate.StatusRunning, Fence: 1, LeaseOwner: "o/1",
-			WakeAt: instant(), LeaseExpiresAt: instant().Add(time.Hour),
+			WakeAt: instant(),
 		})
+		w.store.locked = "stuck"
 		due := instant().Add(10*time.Second + 400*time.Millisecond)
 		w.retrying("x", due.Sub(instant()))
 		var at time.Time

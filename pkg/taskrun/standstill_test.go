@@ -110,11 +110,11 @@ func TestAllStandStillAndNoCrashIsCounted(t *testing.T) {
 		w.store.setFault(slowly("heartbeat", 3*time.Second)) // the recovery loops are awake first
 		w.stop(40 * time.Second)
 		for _, id := range []string{"x", "y"} {
-			require.False(t, w.store.get(id).LeaseExpiresAt.After(instant()), "the standstill was too short")
+			require.False(t, w.store.get(id).LeaseExpiresAt().After(instant()), "the standstill was too short")
 		}
 		stillFor(5 * time.Second)
 		for _, id := range []string{"x", "y"} {
-			require.True(t, w.store.get(id).LeaseExpiresAt.After(instant()), "its holder revived the lease")
+			require.True(t, w.store.get(id).LeaseExpiresAt().After(instant()), "its holder revived the lease")
 		}
 		stillFor(time.Minute)
 		close(release)
@@ -225,7 +225,7 @@ func TestAClaimUnderWayIsNotTakenOver(t *testing.T) {
 		stillFor(39 * time.Second)
 		require.Empty(t, p.kind.ran())
 		row := w.store.get("x")
-		require.False(t, row.LeaseExpiresAt.After(instant()))
+		require.False(t, row.LeaseExpiresAt().After(instant()))
 		require.Equal(t, int64(1), row.Fence, "nobody took it over")
 		stillFor(5 * time.Second)
 		require.Equal(t, []string{"x"}, p.kind.ran())
@@ -251,7 +251,7 @@ func TestALateClaimAsksAtOnce(t *testing.T) {
 		release := make(chan struct{})
 		w.start("a", &testHandler{run: func(context.Context, Job) Result { <-release; return Result{} }})
 		stillFor(22 * time.Second)
-		require.True(t, w.store.get("x").LeaseExpiresAt.After(instant().Add(25*time.Second)))
+		require.True(t, w.store.get("x").LeaseExpiresAt().After(instant().Add(25*time.Second)))
 		close(release)
 	})
 }
@@ -311,7 +311,7 @@ func TestAnUnheardClaimRunsBeforeTheIsolatedRun(t *testing.T) {
 				at := instant()
 				w.store.put(taskstate.Task{
 					ID: "poison", Status: taskstate.StatusRunning, Fence: 5, CrashCount: 1, LeaseOwner: "crashed/1",
-					LeaseExpiresAt: at, WakeAt: at,
+					WakeAt: at,
 				})
 				return taskstate.ErrOutcomeUnknown
 			}

@@ -60,7 +60,7 @@ func TestRecordsEndWithTheAnswer(t *testing.T) {
 		hour := instant().Add(time.Hour)
 		for id, row := range map[string]taskstate.Task{
 			"not due": {Status: taskstate.StatusRetrying, NextRetryAt: hour, WakeAt: hour},
-			"busy":    {Status: taskstate.StatusRunning, Fence: 3, LeaseOwner: "b/1", LeaseExpiresAt: hour, WakeAt: hour},
+			"busy":    {Status: taskstate.StatusRunning, Fence: 3, LeaseOwner: "b/1", WakeAt: hour},
 			"skipped": {Status: taskstate.StatusSucceeded},
 			"owes":    {Status: taskstate.StatusDead, DLQ: taskstate.DLQOwed, WakeAt: hour},
 		} {
@@ -171,7 +171,7 @@ func TestUnclaimableRecordsAreEnqueuedAnew(t *testing.T) {
 		past := instant().Add(-time.Minute)
 		queued, running := w.stream.give("queued", "a"), w.stream.give("running", "a")
 		w.store.put(taskstate.Task{ID: "queued", EnqueuedAt: past})
-		w.store.put(taskstate.Task{ID: "running", Status: taskstate.StatusRunning, LeaseOwner: "b/1", LeaseExpiresAt: instant().Add(time.Hour), WakeAt: instant().Add(time.Hour)})
+		w.store.put(taskstate.Task{ID: "running", Status: taskstate.StatusRunning, LeaseOwner: "b/1", WakeAt: instant().Add(time.Hour)})
 		w.store.setFault(func(op string) error {
 			if op == "apply" {
 				return taskstate.ErrUnavailable
@@ -199,7 +199,7 @@ func TestRecoveredTasksAcknowledgeNothing(t *testing.T) {
 		w := newTopicWorld(t)
 		other := w.stream.give("other", "a") // by chance of the same id as the row's old record
 		w.store.put(taskstate.Task{ID: "x", Status: taskstate.StatusRetrying, NextRetryAt: instant(), WakeAt: instant(), Delivery: other})
-		w.store.put(taskstate.Task{ID: "y", Status: taskstate.StatusRunning, CrashCount: 2, LeaseOwner: "b/1", LeaseExpiresAt: instant(), WakeAt: instant(), Delivery: other})
+		w.store.put(taskstate.Task{ID: "y", Status: taskstate.StatusRunning, CrashCount: 2, LeaseOwner: "b/1", WakeAt: instant(), Delivery: other})
 		w.start("a", &testHandler{})
 		stillFor(time.Minute)
 		require.Equal(t, map[taskstate.Status]int{taskstate.StatusSucceeded: 1, taskstate.StatusDead: 1}, w.store.statuses())

@@ -77,9 +77,9 @@ func (s *Explainer) Explain(ctx context.Context, c Caller, id string) (Explanati
 
 // explainState fills in holder, next step and its time.
 func explainState(e *Explanation, t taskstate.Task, now time.Time) {
-	if t.LeaseOwner != "" && !t.LeaseExpiresAt.IsZero() {
+	if t.LeaseOwner != "" && !t.LeaseExpiresAt().IsZero() {
 		e.Holder, _, _ = strings.Cut(t.LeaseOwner, "/") // the process
-		e.HeldUntil = t.LeaseExpiresAt
+		e.HeldUntil = t.LeaseExpiresAt()
 	}
 	switch t.Status {
 	case taskstate.StatusQueued:
@@ -88,7 +88,7 @@ func explainState(e *Explanation, t taskstate.Task, now time.Time) {
 			e.Next = "the process that reserved it runs it alone, once its other tasks have ended"
 		}
 	case taskstate.StatusRunning:
-		e.Next, e.NextAt = "its holder ends it or renews the lease; after the lease another worker takes it over", t.LeaseExpiresAt
+		e.Next, e.NextAt = "its holder ends it or renews the lease; after the lease another worker takes it over", t.LeaseExpiresAt()
 	case taskstate.StatusRetrying:
 		e.Next, e.NextAt = fmt.Sprintf("attempt %d of %d starts", t.AttemptCount+1, t.MaxAttempts), t.NextRetryAt
 	case taskstate.StatusSuspended:

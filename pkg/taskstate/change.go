@@ -64,7 +64,6 @@ type Change struct {
 	CrashCount    int
 	ThrottleCount int
 	NextRetry     Delay // DelayNever: NULL
-	Lease         Delay // DelayNever: no lease
 	LeaseOwner    string
 	Wake          Delay
 	Enqueue       Delay // DelayIn{0}: promised_at = now
@@ -118,7 +117,7 @@ func change(t Task, m DBClock) *Change {
 // to sets the target with its reason, actor and words, and frees the lease.
 func (c *Change) to(s Status, r Reason, a Actor, message string) *Change {
 	c.To, c.Reason, c.Actor, c.Message = s, r, a, Shorten(message)
-	c.Lease, c.LeaseOwner = Never(), ""
+	c.LeaseOwner = ""
 	c.Wake, c.NextRetry = Never(), Never()
 	return c
 }

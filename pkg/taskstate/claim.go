@@ -12,7 +12,7 @@ type ClaimRequest struct {
 	Owner    string // process and call, unique per call; at most 32 ASCII characters
 	Process  string // the part of Owner that stays the same for the process
 	Actor    Actor
-	Delivery string // the message that brought it, at most 31 ASCII characters; empty: the recovery loop
+	Delivery string // the message that brought it, at most 31 of the characters 0123456789-:k./; empty: the recovery loop
 	Takeover bool   // an expired lease may be taken over (recovery loop only)
 	Alone    bool   // the process holds no task and will take no other: isolated runs may run
 	Reserve  bool   // reserve an isolated run when it may not run now
@@ -34,7 +34,7 @@ func Claim(p Policy, m DBClock, t Task, r ClaimRequest) Decision {
 		if r.Held && !mine {
 			return leave(t, AnswerBusy) // a takeover is by another: the holder's heartbeat revives the lease, or learns that it is lost
 		}
-		if !mine && (t.LeaseExpiresAt.After(m.Now) || !r.Takeover) {
+		if !mine && (t.LeaseExpiresAt().After(m.Now) || !r.Takeover) {
 			return leave(t, AnswerBusy)
 		}
 		return takeover(p, m, t, r)
@@ -89,15 +89,14 @@ func reserve(p Policy, m DBClock, t Task, r ClaimRequest) Decision {
 		return leave(t, AnswerIsolated)
 	}
 	c := change(t, m)
-	c.Silent, c.LeaseOwner = true, r.Owner
-	c.Lease, c.Wake = In(p.Lease), In(p.Lease)
+	c.Silent, c.LeaseOwner, c.Wake = true, r.Owner, In(p.Lease)
 	return decide(AnswerReserved, c)
 }
 
 // hold completes a claim: fence + 1, a lease, the delivery that brought it.
 func hold(p Policy, c *Change, r ClaimRequest) Decision {
 	c.NewFence++
-	c.LeaseOwner, c.Lease, c.Wake = r.Owner, In(p.Lease), In(p.Lease)
+	c.LeaseOwner, c.Wake = r.Owner, In(p.Lease)
 	c.EnqueueCount = 0
 	if r.Delivery != "" {
 		c.Delivery = r.Delivery
@@ -114,9 +113,9 @@ func Release(p Policy, m DBClock, t Task, owner string) Decision {
 	c.Silent, c.LeaseOwner = true, ""
 	switch t.Status {
 	case StatusQueued, StatusRetrying:
-		c.Lease, c.Wake = Never(), wakeAsBefore(p, t, m.Now)
+		c.Wake = wakeAsBefore(p, t, m.Now)
 	case StatusRunning:
-		c.Lease, c.Wake = In(0), In(0) // expired, as it was found
+		c.Wake = In(0) // expired, as it was found
 	case StatusNone, StatusSucceeded, StatusDead, StatusSuspended, StatusCancelled:
 		return leave(t, AnswerKept)
 	}

@@ -10,12 +10,12 @@ func TestClaimTable(t *testing.T) {
 	t.Parallel()
 	expired := func(crashes int) Task {
 		r := row(StatusRunning)
-		r.LeaseExpiresAt, r.CrashCount = now, crashes // "at" counts as expired
+		r.WakeAt, r.CrashCount = now, crashes // "at" counts as expired
 		return r
 	}
 	reserved := func(s Status, until time.Duration) Task {
 		r := row(s)
-		r.LeaseOwner, r.LeaseExpiresAt, r.CrashCount = "p9/1", now.Add(until), 2
+		r.LeaseOwner, r.WakeAt, r.CrashCount = "p9/1", now.Add(until), 2
 		return r
 	}
 	notDue := row(StatusRetrying)
@@ -83,7 +83,7 @@ func TestClaimTable(t *testing.T) {
 		}
 	}
 	c = Claim(rules, moment, expired(0), request("p2")).Change
-	if c.CrashCount != 1 || c.AttemptCount != 0 || c.Message != "lease expired" || c.Delivery != "d" || c.Lease != In(rules.Lease) || c.Wake != c.Lease {
+	if c.CrashCount != 1 || c.AttemptCount != 0 || c.Message != "lease expired" || c.Delivery != "d" || c.Wake != In(rules.Lease) {
 		t.Errorf("takeover: got %+v", c)
 	}
 	quiet := request("p2")
@@ -103,7 +103,7 @@ func TestRelease(t *testing.T) {
 		StatusRunning:  In(0),
 	} {
 		r := row(s)
-		r.LeaseOwner, r.LeaseExpiresAt, r.EnqueueCount = "p2/1", now.Add(time.Minute), 2
+		r.LeaseOwner, r.WakeAt, r.EnqueueCount = "p2/1", now.Add(time.Minute), 2
 		if d := Release(rules, moment, r, "p2/2"); d.Answer != AnswerKept {
 			t.Errorf("%s: another call's reservation was dropped", s)
 		}
@@ -146,7 +146,7 @@ func TestEnqueues(t *testing.T) {
 	if c := Renew(rules, moment, r).Change; c.EnqueueCount != 0 || c.Enqueue != In(0) || c.Wake != In(0) {
 		t.Errorf("renew: got %+v", c)
 	}
-	r.LeaseOwner, r.LeaseExpiresAt = "p/1", now.Add(time.Second)
+	r.LeaseOwner, r.WakeAt = "p/1", now.Add(time.Second)
 	if Enqueue(rules, moment, r, now).Answer != AnswerKept || Renew(rules, moment, r).Answer != AnswerKept {
 		t.Error("a reserved row was promised")
 	}

@@ -22,7 +22,7 @@ func overdue(p Policy, m DBClock, t Task, watermark time.Time) bool {
 func enqueueAgain(p Policy, m DBClock, t Task) *Change {
 	c := change(t, m)
 	c.Silent, c.EnqueueCount = true, t.EnqueueCount+1
-	c.LeaseOwner, c.Lease = "", Never()
+	c.LeaseOwner = ""
 	c.Enqueue, c.Wake = In(0), In(enqueueDelay(c.EnqueueCount, p.Slack))
 	return c
 }
@@ -68,7 +68,7 @@ func Renew(p Policy, m DBClock, t Task) Decision {
 		return leave(t, AnswerKept)
 	}
 	c := change(t, m)
-	c.Silent, c.LeaseOwner, c.Lease = true, "", Never()
+	c.Silent, c.LeaseOwner = true, ""
 	c.Enqueue, c.Wake = In(0), In(enqueueDelay(c.EnqueueCount, p.Slack))
 	c.Deliver = true
 	return decide(AnswerApplied, c)

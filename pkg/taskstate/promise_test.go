@@ -54,7 +54,7 @@ func TestEventsOfOthersAreNotJudged(t *testing.T) {
 	r.WakeAt = now.Add(-2 * time.Second)
 	reserved, running := r, row(StatusRunning)
 	reserved.WakeAt = now.Add(-time.Minute)
-	reserved.LeaseOwner, reserved.LeaseExpiresAt = "p/1", now.Add(time.Second)
+	reserved.LeaseOwner, reserved.WakeAt = "p/1", now.Add(time.Second)
 	running.WakeAt = now.Add(-time.Minute)
 	for name, r := range map[string]Task{"at the border": r, "reserved": reserved, "running": running} {
 		if d := EnqueueEvent(rules, moment, r, now, EventTrail{}); d.Answer != AnswerKept || d.Change != nil {

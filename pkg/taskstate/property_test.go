@@ -20,7 +20,7 @@ func apply(t Task, c *Change, at time.Time) Task {
 		return old
 	}
 	t.Status, t.Fence, t.AttemptCount, t.CrashCount, t.ThrottleCount = c.To, c.NewFence, c.AttemptCount, c.CrashCount, c.ThrottleCount
-	t.NextRetryAt, t.LeaseExpiresAt, t.WakeAt = set(c.NextRetry, t.NextRetryAt), set(c.Lease, t.LeaseExpiresAt), set(c.Wake, t.WakeAt)
+	t.NextRetryAt, t.WakeAt = set(c.NextRetry, t.NextRetryAt), set(c.Wake, t.WakeAt)
 	t.EnqueuedAt, t.LeaseOwner, t.EnqueueCount = set(c.Enqueue, t.EnqueuedAt), c.LeaseOwner, c.EnqueueCount
 	t.DLQ, t.Delivery, t.Progress, t.LastError, t.ErrorMessage = c.DLQ, c.Delivery, c.Progress, c.LastError, c.ErrorMessage
 	return t

@@ -69,23 +69,36 @@ type Task struct {
 	ErrorMessage  string // the same for the user
 	ErrorCode     string // UPPER_SNAKE; empty: none
 
-	Fence          int64
-	LeaseOwner     string // holder or reserver; of a SUCCEEDED task its last holder; empty: none
-	LeaseExpiresAt time.Time
-	WakeAt         time.Time // when somebody must look at this row (design D3)
-	EnqueuedAt     time.Time
-	EnqueueCount   int
-	DLQ            DLQState
-	Delivery       string // which message brought the present or last claim; empty: none
-	AttemptTrace   string // W3C traceparent of the last traced attempt: the next one links to it; empty: none
+	Fence        int64
+	LeaseOwner   string    // holder or reserver; of a SUCCEEDED task its last holder; empty: none
+	WakeAt       time.Time // when somebody must look at this row (design D3); of a SUCCEEDED task: nothing
+	EnqueuedAt   time.Time
+	EnqueueCount int
+	DLQ          DLQState
+	Delivery     string // which message brought the present or last claim; empty: none
+	AttemptTrace string // W3C traceparent of the last traced attempt: the next one links to it; empty: none
 
 	CreatedAt time.Time
 	UpdatedAt time.Time
 }
 
+// LeaseExpiresAt is until when a claim or a reservation holds the task; zero: none does. Somebody must look at it then.
+func (t Task) LeaseExpiresAt() time.Time {
+	switch t.Status {
+	case StatusRunning:
+		return t.WakeAt
+	case StatusQueued, StatusRetrying:
+		if t.LeaseOwner != "" {
+			return t.WakeAt
+		}
+	case StatusNone, StatusSucceeded, StatusDead, StatusSuspended, StatusCancelled:
+	}
+	return time.Time{}
+}
+
 // Reserved reports whether a process waits to run this task alone (design D6).
 func (t Task) Reserved(now time.Time) bool {
-	return t.LeaseOwner != "" && t.LeaseExpiresAt.After(now) && t.Status != StatusRunning
+	return t.LeaseExpiresAt().After(now) && t.Status != StatusRunning
 }
 
 // Transition is a row of ingest_task_transition; the log alone can be checked with them.

@@ -115,7 +115,7 @@ func TestEach(t *testing.T) {
 func TestReserved(t *testing.T) {
 	t.Parallel()
 	r := row(StatusQueued)
-	r.LeaseOwner, r.LeaseExpiresAt = "p/1", now.Add(time.Microsecond)
+	r.LeaseOwner, r.WakeAt = "p/1", now.Add(time.Microsecond)
 	running := r
 	running.Status = StatusRunning
 	if !r.Reserved(now) || r.Reserved(now.Add(time.Microsecond)) || running.Reserved(now) {

@@ -35,7 +35,9 @@ type batch struct {
 // run does the work with its retries.
 func (b *batch) run(ctx context.Context, name string, rows int, what string) error {
 	b.callID = newCallID()
-	err := b.store.Run(ctx, sqldb.Call{Name: name, Batch: rows, What: what, Work: b.work, Resolve: b.resolve})
+	err := b.store.withWorkers(ctx, func() error {
+		return b.store.Run(ctx, sqldb.Call{Name: name, Batch: rows, What: what, Work: b.work, Resolve: b.resolve})
+	})
 	if err == nil {
 		b.store.rang(b.events)
 	}
@@ -130,7 +132,10 @@ func (b *batch) applied() []taskstate.Decision {
 func (b *batch) update(ctx context.Context, tx taskstate.Tx, m taskstate.DBClock) error {
 	changes := make([]changed, len(b.changed))
 	for n, i := range b.changed {
-		changes[n] = changed{&b.tasks[i], b.decisions[i].Change}
+		changes[n] = changed{before: &b.tasks[i], by: b.decisions[i].Change}
+	}
+	if err := b.store.numbered(m.Epoch, changes); err != nil {
+		return err
 	}
 	slices.SortFunc(changes, func(a, b changed) int { return strings.Compare(a.by.TaskID, b.by.TaskID) })
 	if err := execAll(ctx, tx, len(changes), b.store.updateState(changes, b.writtenAt, m.Epoch, b.held)); err != nil {

@@ -32,6 +32,8 @@ const (
 	nullable                 // a text whose none is NULL
 	sharedOrNull             // such a nullable text that many rows share
 	number
+	owner           // "process/call" as a number (owners.go)
+	digits          // a delivery's name, in 16 bytes on MySQL (digits.go)
 	instant         // NOT NULL; its none is the year 9999
 	nullableInstant // its none is NULL
 )
@@ -74,17 +76,16 @@ var columns = []column{
 
 	{"status", word, guard, func(t *task) any { return (*string)(&t.Status) }, func(c *change) any { return (*string)(&c.To) }},
 	{"fence", number, guard, func(t *task) any { return &t.Fence }, func(c *change) any { return &c.NewFence }},
-	{"lease_owner", word, guard, func(t *task) any { return &t.LeaseOwner }, func(c *change) any { return &c.LeaseOwner }},
+	{"lease_owner", owner, guard, func(t *task) any { return &t.LeaseOwner }, func(c *change) any { return &c.LeaseOwner }},
 	{"attempt_count", number, 0, func(t *task) any { return &t.AttemptCount }, func(c *change) any { return &c.AttemptCount }},
 	{"crash_count", number, 0, func(t *task) any { return &t.CrashCount }, func(c *change) any { return &c.CrashCount }},
 	{"throttle_count", number, 0, func(t *task) any { return &t.ThrottleCount }, func(c *change) any { return &c.ThrottleCount }},
 	{"next_retry_at", nullableInstant, 0, func(t *task) any { return &t.NextRetryAt }, func(c *change) any { return &c.NextRetry }},
-	{"lease_expires_at", instant, 0, func(t *task) any { return &t.LeaseExpiresAt }, func(c *change) any { return &c.Lease }},
 	{"wake_at", instant, 0, func(t *task) any { return &t.WakeAt }, func(c *change) any { return &c.Wake }},
 	{"promised_at", instant, 0, func(t *task) any { return &t.EnqueuedAt }, func(c *change) any { return &c.Enqueue }},
 	{"promise_count", number, 0, func(t *task) any { return &t.EnqueueCount }, func(c *change) any { return &c.EnqueueCount }},
 	{"dlq_state", word, 0, func(t *task) any { return (*string)(&t.DLQ) }, func(c *change) any { return (*string)(&c.DLQ) }},
-	{"delivery", text, 0, func(t *task) any { return &t.Delivery }, func(c *change) any { return &c.Delivery }},
+	{"delivery", digits, 0, func(t *task) any { return &t.Delivery }, func(c *change) any { return &c.Delivery }},
 	{"attempt_traceparent", text, 0, func(t *task) any { return &t.AttemptTrace }, func(c *change) any { return &c.AttemptTrace }},
 	{"stage", word, 0, func(t *task) any { return (*string)(&t.Progress.Stage) }, func(c *change) any { return (*string)(&c.Progress.Stage) }},
 	{"progress", number, 0, func(t *task) any { return &t.Progress.Percent }, func(c *change) any { return &c.Progress.Percent }},
@@ -123,7 +124,7 @@ func newReader(columns []column) (*reader, []any) {
 			targets[i] = &r.numbers[i]
 		case instant, nullableInstant:
 			targets[i] = &r.times[i]
-		case text, word, nullable, sharedOrNull:
+		case text, word, nullable, sharedOrNull, owner, digits:
 			targets[i] = &r.texts[i]
 		}
 	}
@@ -153,7 +154,7 @@ func (r *reader) put(t *task) {
 
 // text is the i-th column's text.
 func (r *reader) text(i int) string {
-	if k := r.columns[i].kind; k != word && k != sharedOrNull {
+	if k := r.columns[i].kind; k != word && k != sharedOrNull && k != owner {
 		return string(r.texts[i])
 	}
 	if w, known := r.words[string(r.texts[i])]; known {
@@ -249,8 +250,11 @@ func same(a, b any) bool {
 func (c column) argument(p any) any {
 	switch p := p.(type) {
 	case *string:
-		if *p == "" && (c.kind == nullable || c.kind == sharedOrNull) {
+		switch {
+		case *p == "" && (c.kind == nullable || c.kind == sharedOrNull):
 			return nil
+		case c.kind == digits:
+			return packed(*p)
 		}
 		return *p
 	case *json.RawMessage:

@@ -325,7 +325,7 @@ func (q *sequenceRun) beatenAt(rt *rapid.T, beats []taskstate.Beat, lost []strin
 		row, err := q.s.Get(q.ctx, taskstate.System(), b.TaskID)
 		require.NoError(rt, err)
 		if b.Renew {
-			return row.LeaseExpiresAt.Add(-farPolicy.Lease)
+			return row.LeaseExpiresAt().Add(-farPolicy.Lease)
 		}
 		if !row.UpdatedAt.Equal(q.spec.Get(b.TaskID).UpdatedAt) {
 			return row.UpdatedAt

@@ -96,7 +96,7 @@ func (q *sequenceRun) time(rt *rapid.T) {
 		name string
 		at   time.Time
 	}{
-		{"lease_expires_at", before.LeaseExpiresAt}, {"next_retry_at", before.NextRetryAt},
+		{"next_retry_at", before.NextRetryAt},
 		{"wake_at", before.WakeAt}, {"promised_at", before.EnqueuedAt},
 	} {
 		if !c.at.IsZero() {
@@ -136,7 +136,7 @@ func (q *sequenceRun) epoch(rt *rapid.T) {
 	if len(running) > 0 {
 		row, err := q.s.Get(q.ctx, taskstate.System(), running[0])
 		require.NoError(rt, err)
-		at = row.LeaseExpiresAt
+		at = row.LeaseExpiresAt()
 		require.False(rt, at.Before(before.Now) || at.After(after.Now), "leases ended at %s, between %s and %s", at, before.Now, after.Now)
 	}
 	require.Equal(rt, q.spec.RenewEpoch(epoch, at), leases)

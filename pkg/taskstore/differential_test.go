@@ -291,6 +291,9 @@ func (q *sequenceRun) refresh(o *taskstate.Outcome) {
 	if o.Change.To == taskstate.StatusSucceeded {
 		o.After.Progress.Stage, o.After.Progress.Percent = o.Change.Progress.Stage, o.Change.Progress.Percent
 	}
+	if o.Change.Wake.Kind == taskstate.DelayKeep {
+		o.After.WakeAt = o.Before.WakeAt
+	}
 	if o.Change.Enqueue.Kind == taskstate.DelayKeep {
 		o.After.EnqueuedAt = o.Before.EnqueuedAt
 	}

@@ -23,11 +23,14 @@ func (s *Store) Heartbeat(ctx context.Context, lease time.Duration, beats []task
 	sorted := slices.SortedFunc(slices.Values(beats), func(x, y taskstate.Beat) int { return strings.Compare(x.TaskID, y.TaskID) })
 	var lost []string
 	for chunk := range slices.Chunk(sorted, maxBatch) {
-		gone, err := s.beat(ctx, boundedMicros(lease), chunk)
+		err := s.withWorkers(ctx, func() error {
+			gone, err := s.beat(ctx, boundedMicros(lease), chunk)
+			lost = append(lost, gone...)
+			return err
+		})
 		if err != nil {
 			return nil, err
 		}
-		lost = append(lost, gone...)
 	}
 	return lost, nil
 }
@@ -36,7 +39,11 @@ func (s *Store) Heartbeat(ctx context.Context, lease time.Duration, beats []task
 func (s *Store) beat(ctx context.Context, lease int64, beats []taskstate.Beat) ([]string, error) {
 	batch := make([][]any, len(beats))
 	for i, b := range beats {
-		batch[i] = beatRow(b, lease)
+		owner, err := s.workers.number(anyEpoch, b.Owner) // a beat of another timeline is lost whatever it says
+		if err != nil {
+			return nil, fmt.Errorf("heartbeat of task %s: %w", b.TaskID, err)
+		}
+		batch[i] = beatRow(b, owner, lease)
 	}
 	query := s.withRows("Heartbeat", beatColumns, batch)
 	var lost []string
@@ -106,9 +113,9 @@ func (s *Store) unheld(ctx context.Context, tx taskstate.Tx, beats []taskstate.B
 var beatColumns = []string{"id", "status", "fence", "timeline", "owner", "renew", "lease", "stage", "percent", "processed", "total"}
 
 // beatRow has a beat's values of beatColumns. The timeline is text, for not every JSON reader keeps 63 bits.
-func beatRow(b taskstate.Beat, lease int64) []any {
+func beatRow(b taskstate.Beat, owner, lease int64) []any {
 	row := []any{
-		b.TaskID, string(b.Status), b.Token.Fence, strconv.FormatInt(b.Token.Epoch, 10), b.Owner, sqldb.Flag(b.Renew), lease,
+		b.TaskID, string(b.Status), b.Token.Fence, strconv.FormatInt(b.Token.Epoch, 10), owner, sqldb.Flag(b.Renew), lease,
 	}
 	if p := b.Progress; p != nil {
 		return append(row, string(cmp.Or(p.Stage, taskstate.StageNone)), p.Percent, p.Processed, p.Total)

@@ -57,7 +57,7 @@ func TestALockedRowHoldsUpNoOtherHeartbeat(t *testing.T) {
 				renewed := func(id string) bool {
 					task, err := s.Get(t.Context(), taskstate.System(), id)
 					require.NoError(t, err)
-					return task.LeaseExpiresAt.Sub(task.CreatedAt) > 30*time.Minute
+					return task.LeaseExpiresAt().Sub(task.CreatedAt) > 30*time.Minute
 				}
 				require.Eventually(t, func() bool { return renewed(idA) && renewed(idC) }, time.Minute, 20*time.Millisecond, "the others are renewed")
 				require.False(t, renewed(idB))

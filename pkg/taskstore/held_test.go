@@ -47,7 +47,7 @@ func TestAHolderEndsTasksByItsCopies(t *testing.T) {
 				{"progress", "UPDATE ingest_task_state SET progress = 7", 1, taskstate.StatusSucceeded},
 				{"cancelled", "UPDATE ingest_task_state SET status = 'CANCELLED'", 2, taskstate.StatusCancelled},
 				{"taken over", "UPDATE ingest_task_state SET fence = fence + 1", 2, taskstate.StatusRunning},
-				{"owner", "UPDATE ingest_task_state SET lease_owner = 'q/1'", 2, taskstate.StatusSucceeded},
+				{"owner", "UPDATE ingest_task_state SET lease_owner = lease_owner + 1", 2, taskstate.StatusSucceeded},
 				{"a later time", "UPDATE ingest_task_state SET updated_at = '2100-01-01 00:00:00.000000'", 2, taskstate.StatusSucceeded},
 				{"gone", "DELETE FROM ingest_task_state", 2, ""},
 			} {

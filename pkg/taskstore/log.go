@@ -49,13 +49,15 @@ func logOf(before *task, c *change, now time.Time) logRow {
 	r := logRow{
 		id: c.TaskID, from: c.From, to: c.To, reason: c.Reason, actor: c.Actor.String(), message: c.Message,
 		attempts: c.AttemptCount, crashes: c.CrashCount, fence: c.NewFence, retry: at(c.NextRetry, now, before.NextRetryAt), code: c.ErrorCode,
-		wake: at(c.Wake, now, before.WakeAt),
+	}
+	if c.To != taskstate.StatusSucceeded {
+		r.wake = at(c.Wake, now, before.WakeAt)
 	}
 	if c.Silent {
 		r.reason = silent
 	}
 	if c.To == taskstate.StatusRunning {
-		r.lease, r.delivery = at(c.Lease, now, before.LeaseExpiresAt), c.Delivery
+		r.lease, r.delivery = r.wake, c.Delivery
 	}
 	return r
 }
@@ -91,7 +93,7 @@ func (s *Store) insertKind(ctx context.Context, tx taskstate.Tx, log []logRow, c
 	}
 	first := &log[0]
 	args := []any{
-		call.id, orNull(string(first.from)), string(first.to), string(first.reason), call.epoch, first.actor, timeOrNull(first.lease), wakes(log, call.at), len(log), ids, call.at,
+		call.id, orNull(string(first.from)), string(first.to), string(first.reason), call.epoch, first.actor, first.attempts, first.crashes, first.fence, timeOrNull(first.lease), wakes(log, call.at), len(log), ids, call.at,
 	}
 	if first.reason == silent {
 		_, err := tx.ExecContext(ctx, s.queries.Get("Call"), args...)
@@ -132,19 +134,24 @@ func wakes(log []logRow, now time.Time) any {
 }
 
 // own are what a row says for itself, by column: nil where it says nothing, or the same as its call, whose first row is given.
-func (r *logRow) own(first *logRow) [6]any {
-	out := [6]any{nil, orNull(r.message), nil, timeOrNull(r.retry), orNull(r.delivery), orNull(r.code)}
+func (r *logRow) own(first *logRow) [9]any {
+	out := [9]any{4: orNull(r.message), 6: timeOrNull(r.retry), 7: orNull(r.delivery), 8: orNull(r.code)}
+	for i, n := range [3][2]int64{{int64(r.attempts), int64(first.attempts)}, {int64(r.crashes), int64(first.crashes)}, {r.fence, first.fence}} {
+		if n[0] != n[1] {
+			out[i] = n[0]
+		}
+	}
 	if r.actor != first.actor {
-		out[0] = r.actor
+		out[3] = r.actor
 	}
 	if !r.lease.Equal(first.lease) {
-		out[2] = timeOrNull(r.lease)
+		out[5] = timeOrNull(r.lease)
 	}
 	return out
 }
 
 // ownColumns are the columns of own.
-var ownColumns = [6]string{"actor", "message", "lease_expires_at", "next_retry_at", "delivery", "error_code"}
+var ownColumns = [9]string{"attempt_count", "crash_count", "fence", "actor", "message", "lease_expires_at", "next_retry_at", "delivery", "error_code"}
 
 // logRows are the rows as JSON; times as text in UTC.
 func logRows(log []logRow) string {
@@ -153,11 +160,10 @@ func logRows(log []logRow) string {
 		r := &log[i]
 		rows.begin()
 		rows.field("id", &r.id)
-		rows.field("attempt_count", &r.attempts)
-		rows.field("crash_count", &r.crashes)
-		rows.field("fence", &r.fence)
 		for n, v := range r.own(&log[0]) {
 			switch v := v.(type) {
+			case int64:
+				rows.field(ownColumns[n], &v)
 			case string:
 				rows.field(ownColumns[n], &v)
 			case time.Time:
@@ -177,7 +183,7 @@ func logValues(log []logRow, no int64) sqldb.Part {
 		if i > 0 {
 			p.text.WriteByte(',')
 		}
-		fmt.Fprintf(&p.text, "(0x%s,%d,%d,%d,%d", strings.ReplaceAll(r.id, "-", ""), no, r.attempts, r.crashes, r.fence)
+		fmt.Fprintf(&p.text, "(0x%s,%d", strings.ReplaceAll(r.id, "-", ""), no)
 		for _, v := range r.own(&log[0]) {
 			if v == nil {
 				p.text.WriteString(",NULL")

@@ -222,7 +222,7 @@ func TestSweepsUseTheIndex(t *testing.T) {
 	plan("next wake", "PRIMARY", 16, append(first, "RUNNING")...)
 	_, err = s.Apply(ctx, taskstate.Batch{IDs: []string{"01900000-0000-7000-8000-000000000000"}, Scope: taskstate.System(), Decide: keep})
 	require.NoError(t, err)
-	plan("lock", "PRIMARY", 3, sqldb.RawID("mysql", "01900000-0000-7000-8000-000000000000"))
+	plan("lock", "PRIMARY", 4, sqldb.RawID("mysql", "01900000-0000-7000-8000-000000000000"))
 	_, err = s.List(ctx, taskstate.Scope{UserID: "u1", Role: taskstate.RoleUser}, taskstate.Query{Limit: 20})
 	require.NoError(t, err)
 	plan("list", "ingest_task_user_created", 40, "u1", 20)
@@ -366,7 +366,7 @@ func lifeOf(t *testing.T, s *taskstore.Store) {
 	}
 	all := []string{idA, idB, idC}
 	apply(all, func(m taskstate.DBClock, task taskstate.Task) taskstate.Decision {
-		return taskstate.Claim(policy, m, task, taskstate.ClaimRequest{Owner: "p/1", Process: "p", Actor: worker, Delivery: "1-" + task.ID[35:]})
+		return taskstate.Claim(policy, m, task, taskstate.ClaimRequest{Owner: "p/1", Process: "p", Actor: worker, Delivery: fmt.Sprint("1-", task.ID[35]-'a')})
 	})
 	apply(all, func(m taskstate.DBClock, task taskstate.Task) taskstate.Decision {
 		holder := taskstate.Holder{Token: taskstate.Token{Epoch: m.Epoch, Fence: task.Fence}, Actor: worker}
@@ -405,6 +405,12 @@ func TestTasksAndTheirLogOutliveTheirMigrations(t *testing.T) {
 				out, err := s.GetMany(ctx, taskstate.System(), []string{idA, idB, idC})
 				require.NoError(t, err)
 				slices.SortFunc(out, func(a, b taskstate.Task) int { return strings.Compare(a.ID, b.ID) })
+				for i := range out { // the call in an owner is not kept, and nobody looks when a SUCCEEDED task would have woken
+					out[i].LeaseOwner, _, _ = strings.Cut(out[i].LeaseOwner, "/")
+					if out[i].Status == taskstate.StatusSucceeded {
+						out[i].WakeAt = time.Time{}
+					}
+				}
 				return out
 			}
 			rows, log := tasks(), logOf(t, s)

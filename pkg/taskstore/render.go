@@ -39,7 +39,7 @@ const (
 
 // assignments are what a column (§) becomes by a row c of JSON, by its kind; without a value in the row it stays.
 var assignments = map[kind]string{
-	text: "COALESCE(c.§, t.§)", word: "COALESCE(c.§, t.§)", number: "COALESCE(c.§, t.§)",
+	text: "COALESCE(c.§, t.§)", word: "COALESCE(c.§, t.§)", number: "COALESCE(c.§, t.§)", owner: "COALESCE(c.§, t.§)", digits: "COALESCE(c.§, t.§)",
 	nullable:        "CASE WHEN c.§ IS NULL THEN t.§ ELSE NULLIF(c.§, '') END",
 	sharedOrNull:    "CASE WHEN c.§ IS NULL THEN t.§ ELSE NULLIF(c.§, '') END",
 	instant:         "CASE WHEN c.§ IS NULL THEN t.§ WHEN c.§ >= 9000000000000000 THEN @never ELSE @in(c.§) END",
@@ -48,7 +48,7 @@ var assignments = map[kind]string{
 
 // jsonType is the type of a column in a row of JSON.
 func (c column) jsonType() string {
-	if c.kind == text || c.kind == word || c.kind == nullable || c.kind == sharedOrNull {
+	if c.kind == text || c.kind == digits || c.kind == word || c.kind == nullable || c.kind == sharedOrNull {
 		return "text"
 	}
 	return "bigint"
@@ -63,7 +63,15 @@ func loadQueries(dialect string, columns []column) sqldb.Queries {
 		if c.body() {
 			table, n = "b.", 1
 		}
-		all = append(all, table+c.name)
+		read := table + c.name
+		switch c.kind {
+		case owner:
+			read = "@owner(" + read + ")"
+		case digits:
+			read = "@delivery(" + read + ")"
+		case text, word, nullable, sharedOrNull, number, instant, nullableInstant:
+		}
+		all = append(all, read)
 		if c.change != nil {
 			rows[n] = append(rows[n], c.name+" "+c.jsonType())
 			assigned[n] = append(assigned[n], c.name+" = "+strings.ReplaceAll(assignments[c.kind], "§", c.name))
@@ -86,8 +94,25 @@ func loadQueries(dialect string, columns []column) sqldb.Queries {
 
 // changed is one change of one row.
 type changed struct {
-	before *task
-	by     *change
+	before      *task
+	by          *change
+	held, holds int64 // the owner before and after, as the state has it
+}
+
+// from is where it has what a column said.
+func (c *changed) from(col column) any {
+	if col.kind == owner {
+		return &c.held
+	}
+	return col.field(c.before)
+}
+
+// to is where it has what a column says now.
+func (c *changed) to(col column) any {
+	if col.kind == owner {
+		return &c.holds
+	}
+	return col.change(c.by)
 }
 
 // size is how long the texts are that it writes.
@@ -140,7 +165,7 @@ func (s *Store) updateState(part []changed, at time.Time, epoch int64, unlocked 
 	for _, c := range s.columns {
 		if c.role&guard != 0 {
 			guards.sql(" AND t." + c.name + " = ")
-			guards.value(func(i int) any { return c.field(part[i].before) }, func(p any) { guards.sql("?", c.argument(p)) })
+			guards.value(func(i int) any { return part[i].from(c) }, func(p any) { guards.sql("?", c.argument(p)) })
 		}
 	}
 	set.sql("t.updated_at = ")
@@ -176,7 +201,8 @@ func (s *Store) says(c changed) bool {
 // changedRows are what changes write of states or bodies, as JSON.
 func (s *Store) changedRows(part []changed, body bool) string {
 	rows := newJSONRows()
-	for _, r := range part {
+	for i := range part {
+		r := &part[i]
 		rows.begin()
 		rows.field("id", &r.by.TaskID)
 		for _, c := range s.columns {
@@ -184,10 +210,10 @@ func (s *Store) changedRows(part []changed, body bool) string {
 				continue
 			}
 			if c.role&guard != 0 {
-				rows.field(guarded+c.name, c.field(r.before))
+				rows.field(guarded+c.name, r.from(c))
 			}
 			if c.change != nil && !c.stays(r.before, r.by) {
-				rows.field(c.name, c.change(r.by))
+				rows.field(c.name, r.to(c))
 			}
 		}
 	}
@@ -210,7 +236,7 @@ func (s *Store) assignmentsByID(part []changed, ids []any, body bool, at time.Ti
 			if stays(part[i]) {
 				return nil
 			}
-			return c.change(part[i].by)
+			return part[i].to(c)
 		}
 		set.value(pointer, func(p any) {
 			switch d, delay := p.(*taskstate.Delay); {

@@ -38,6 +38,7 @@ type Store struct {
 	queries sqldb.Queries
 	fresh   time.Duration // freshTime but in tests
 
+	workers  *workers
 	outbox   taskstate.OutboxFunc
 	onEvents func()
 }
@@ -46,7 +47,7 @@ var _ taskstate.Database = (*Store)(nil)
 
 // withColumns makes a store of an open database; columns are those of the tables of tasks.
 func withColumns(db *sqldb.Database, columns []column) *Store {
-	return &Store{Database: db, columns: columns, queries: loadQueries(db.Dialect(), columns), fresh: freshTime}
+	return &Store{Database: db, workers: &workers{}, columns: columns, queries: loadQueries(db.Dialect(), columns), fresh: freshTime}
 }
 
 // mysql reports whether the database is MySQL or MariaDB.

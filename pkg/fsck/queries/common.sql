@@ -2,7 +2,7 @@
 
 -- name: Tasks
 SELECT id, user_id, COALESCE(document_id, ''), type, channel, status, attempt_count, max_attempts, crash_count, fence,
-       next_retry_at, COALESCE(last_error, ''), COALESCE(error_message, ''), lease_owner, lease_expires_at, wake_at, promised_at,
+       next_retry_at, COALESCE(last_error, ''), COALESCE(error_message, ''), lease_owner, wake_at, promised_at,
        promise_count, dlq_state, delivery, COALESCE(idempotency_key, ''), request_hash, created_at, updated_at
 FROM ingest_task
 WHERE id > ?
@@ -11,14 +11,15 @@ LIMIT ?
 
 -- name: TasksByID
 SELECT id, user_id, COALESCE(document_id, ''), type, channel, status, attempt_count, max_attempts, crash_count, fence,
-       next_retry_at, COALESCE(last_error, ''), COALESCE(error_message, ''), lease_owner, lease_expires_at, wake_at, promised_at,
+       next_retry_at, COALESCE(last_error, ''), COALESCE(error_message, ''), lease_owner, wake_at, promised_at,
        promise_count, dlq_state, delivery, COALESCE(idempotency_key, ''), request_hash, created_at, updated_at
 FROM ingest_task
 WHERE id IN (@list)
 
 -- The log itself and not its view, which shows no log of a task that has no row.
 -- name: LogOf
-SELECT l.call_no, @textid(l.task_id), COALESCE(c.from_status, ''), c.to_status, c.reason, l.attempt_count, l.crash_count, l.fence, c.timeline,
+SELECT l.call_no, @textid(l.task_id), COALESCE(c.from_status, ''), c.to_status, c.reason,
+       COALESCE(l.attempt_count, c.attempt_count), COALESCE(l.crash_count, c.crash_count), COALESCE(l.fence, c.fence), c.timeline,
        COALESCE(l.actor, c.actor), COALESCE(l.message, ''),
        CASE c.to_status WHEN 'RUNNING' THEN COALESCE(l.lease_expires_at, c.lease_expires_at) END, l.next_retry_at, COALESCE(l.delivery, ''), c.created_at
 FROM ingest_task_log l
@@ -69,7 +70,7 @@ WHERE action = 'letter_drop' AND target = ?
 SELECT COUNT(*)
 FROM ingest_task_log l
 JOIN ingest_task_call c ON c.no = l.call_no
-WHERE l.task_id = @rawid(?) AND l.fence = ? AND c.to_status = 'DEAD';
+WHERE l.task_id = @rawid(?) AND COALESCE(l.fence, c.fence) = ? AND c.to_status = 'DEAD';
 
 -- The first claim of each task with what brought it, for the order in a partition.
 -- name: Beginnings

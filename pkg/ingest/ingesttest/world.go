@@ -258,7 +258,7 @@ func (w *World) Advance(d time.Duration) {
 				return err
 			}
 		}
-		_, err := tx.ExecContext(ctx, "UPDATE ingest_task_state SET lease_expires_at = ?, wake_at = ? WHERE status = 'RUNNING'", past, past)
+		_, err := tx.ExecContext(ctx, "UPDATE ingest_task_state SET wake_at = ? WHERE status = 'RUNNING'", past)
 		if err != nil {
 			return err
 		}

@@ -220,7 +220,7 @@ func (w *watcher) carriedAfter(t taskstate.Task, log []taskstate.Transition, i i
 // asOf is t as it was when tr was written; how far it was then is not kept, so its progress starts anew.
 func asOf(t taskstate.Task, tr taskstate.Transition, c carried) taskstate.Task {
 	t.Status, t.AttemptCount, t.CrashCount, t.Fence = tr.To, tr.AttemptCount, tr.CrashCount, tr.Fence
-	t.NextRetryAt, t.LeaseExpiresAt, t.UpdatedAt = tr.NextRetryAt, tr.LeaseExpiresAt, tr.CreatedAt
+	t.NextRetryAt, t.WakeAt, t.UpdatedAt = tr.NextRetryAt, tr.LeaseExpiresAt, tr.CreatedAt
 	t.Progress = taskstate.Progress{Stage: taskstate.StageNone}
 	t.LastError, t.ErrorMessage, t.ErrorCode, t.ThrottleCount = c.lastError, c.errorMessage, tr.ErrorCode, c.throttles
 	if !tr.To.Terminal() {

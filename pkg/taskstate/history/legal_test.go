@@ -102,7 +102,7 @@ func (l *life) write(c *taskstate.Change, from taskstate.Status) {
 	}
 	t := &l.task
 	t.Status, t.Fence, t.AttemptCount, t.CrashCount, t.ThrottleCount = c.To, c.NewFence, c.AttemptCount, c.CrashCount, c.ThrottleCount
-	t.NextRetryAt, t.LeaseExpiresAt, t.WakeAt = set(c.NextRetry, t.NextRetryAt), set(c.Lease, t.LeaseExpiresAt), set(c.Wake, t.WakeAt)
+	t.NextRetryAt, t.WakeAt = set(c.NextRetry, t.NextRetryAt), set(c.Wake, t.WakeAt)
 	t.LeaseOwner, t.DLQ = c.LeaseOwner, c.DLQ
 	if c.Silent {
 		l.reserved = c.LeaseOwner
@@ -111,7 +111,7 @@ func (l *life) write(c *taskstate.Change, from taskstate.Status) {
 	l.reserved = ""
 	l.log = append(l.log, taskstate.Transition{
 		ID: int64(len(l.log) + 1), TaskID: "t", From: from, To: c.To, Reason: c.Reason, AttemptCount: t.AttemptCount, CrashCount: t.CrashCount,
-		Fence: t.Fence, Epoch: l.moment.Epoch, Actor: c.Actor.String(), LeaseExpiresAt: t.LeaseExpiresAt, NextRetryAt: t.NextRetryAt,
+		Fence: t.Fence, Epoch: l.moment.Epoch, Actor: c.Actor.String(), LeaseExpiresAt: t.LeaseExpiresAt(), NextRetryAt: t.NextRetryAt,
 		CreatedAt: l.moment.Now,
 	})
 	if c.To == running {
@@ -128,10 +128,10 @@ func (l *life) live(wishes int) {
 			l.moment.Now = l.moment.Now.Add(2 * time.Hour)
 		case 1:
 			l.moment.Epoch++
-			l.task.LeaseExpiresAt = l.moment.Now
+			l.task.WakeAt = l.moment.Now
 		case 2, 3, 4:
-			if l.task.Status == running && l.task.LeaseExpiresAt.After(l.moment.Now) {
-				l.task.LeaseExpiresAt = l.moment.Now.Add(lease)
+			if l.task.Status == running && l.task.LeaseExpiresAt().After(l.moment.Now) {
+				l.task.WakeAt = l.moment.Now.Add(lease)
 			}
 		}
 		if d := l.act(); d.Change != nil {

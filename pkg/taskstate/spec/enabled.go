@@ -68,7 +68,7 @@ func (m *Model) enabledClock(w *World, t int, yield func(o Op)) {
 	if r.Due == ageAhead {
 		clock(OpDue)
 	}
-	if r.State == stQueued && !r.Stale && !w.addsSoon(t) {
+	if r.State == stQueued && r.Lease != ageAhead && !r.Stale && !w.addsSoon(t) { // a reservation wakes with its lease
 		clock(OpEnqueueAges)
 	}
 	if w.Left.Restores > 0 && (r.State == stRunning || r.State == stRetrying) && r.Deaths == 0 {

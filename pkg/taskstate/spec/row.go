@@ -69,8 +69,11 @@ func (m *Model) task(r *Row, t int) taskstate.Task {
 	out := taskstate.Task{
 		ID: taskID(t), Status: statusOf[r.State], MaxAttempts: m.cfg.MaxAttempts,
 		AttemptCount: int(r.Attempts), CrashCount: int(r.Crashes), ThrottleCount: int(r.Throttles), Fence: int64(r.Fence),
-		LeaseOwner: ownerText[r.Owner], LeaseExpiresAt: r.Lease.instant(), NextRetryAt: r.Due.instant(),
+		LeaseOwner: ownerText[r.Owner], NextRetryAt: r.Due.instant(),
 		WakeAt: epoch, EnqueuedAt: epoch, DLQ: taskstate.DLQNone,
+	}
+	if r.Lease != ageNone {
+		out.WakeAt = r.Lease.instant()
 	}
 	if r.Stale {
 		out.WakeAt, out.EnqueuedAt = epoch.Add(-modelLong), epoch.Add(-modelLong)
@@ -91,7 +94,7 @@ func (m *Model) task(r *Row, t int) taskstate.Task {
 func (r *Row) take(t taskstate.Task) {
 	r.State, r.Fence = stateOf(t.Status), uint8(t.Fence)
 	r.Attempts, r.Crashes, r.Throttles = uint8(t.AttemptCount), uint8(t.CrashCount), uint8(min(t.ThrottleCount, 1))
-	r.Lease, r.Due = ageOf(t.LeaseExpiresAt), ageOf(t.NextRetryAt)
+	r.Lease, r.Due = ageOf(t.LeaseExpiresAt()), ageOf(t.NextRetryAt)
 	r.Stale = r.State == stQueued && t.WakeAt.Before(epoch.Add(-modelSlack))
 	r.Owner = ownerFrom(t.LeaseOwner)
 	r.Owed, r.Marked = t.DLQ == taskstate.DLQOwed, t.DLQ == taskstate.DLQWritten
@@ -152,7 +155,6 @@ func Write(t taskstate.Task, c *taskstate.Change, at time.Time) taskstate.Task {
 	t.Status, t.Fence = c.To, c.NewFence
 	t.AttemptCount, t.CrashCount, t.ThrottleCount = c.AttemptCount, c.CrashCount, c.ThrottleCount
 	t.NextRetryAt = moved(c.NextRetry, at, t.NextRetryAt)
-	t.LeaseExpiresAt = moved(c.Lease, at, t.LeaseExpiresAt)
 	t.WakeAt = moved(c.Wake, at, t.WakeAt)
 	t.EnqueuedAt = moved(c.Enqueue, at, t.EnqueuedAt)
 	t.LeaseOwner, t.EnqueueCount = c.LeaseOwner, c.EnqueueCount
@@ -184,6 +186,6 @@ func transition(t taskstate.Task, c *taskstate.Change) taskstate.Transition {
 		TaskID: t.ID, From: c.From, To: t.Status, Reason: c.Reason,
 		AttemptCount: t.AttemptCount, CrashCount: t.CrashCount, Fence: t.Fence, Epoch: c.Epoch,
 		Actor: c.Actor.String(), Message: c.Message,
-		LeaseExpiresAt: t.LeaseExpiresAt, NextRetryAt: t.NextRetryAt, Delivery: delivery, ErrorCode: t.ErrorCode, CreatedAt: t.UpdatedAt,
+		LeaseExpiresAt: t.LeaseExpiresAt(), NextRetryAt: t.NextRetryAt, Delivery: delivery, ErrorCode: t.ErrorCode, CreatedAt: t.UpdatedAt,
 	}
 }

@@ -108,7 +108,7 @@ func (x *Table) Due(status taskstate.Status, until time.Time, inclusive bool, li
 	var found []taskstate.Task
 	for _, t := range x.tasks {
 		in := t.WakeAt.Before(until) || inclusive && t.WakeAt.Equal(until)
-		if t.Status == status && !t.WakeAt.IsZero() && in && !slices.Contains(exclude, t.ID) {
+		if t.Status == status && status != taskstate.StatusSucceeded && !t.WakeAt.IsZero() && in && !slices.Contains(exclude, t.ID) {
 			found = append(found, t)
 		}
 	}
@@ -131,7 +131,7 @@ func (x *Table) Heartbeat(at time.Time, lease time.Duration, beats []taskstate.B
 			continue
 		}
 		if b.Renew {
-			t.LeaseExpiresAt, t.WakeAt = at.Add(lease), at.Add(lease)
+			t.WakeAt = at.Add(lease)
 		}
 		if b.Progress != nil && *b.Progress != t.Progress {
 			t.Progress, t.UpdatedAt = *b.Progress, at
@@ -153,7 +153,7 @@ func (x *Table) RenewEpoch(epoch int64, at time.Time) (leases int64) {
 	x.Epoch = epoch
 	for id, t := range x.tasks {
 		if t.Status == taskstate.StatusRunning {
-			t.LeaseExpiresAt, t.WakeAt = at, at
+			t.WakeAt = at
 			x.tasks[id] = t
 			leases++
 		}
@@ -164,7 +164,7 @@ func (x *Table) RenewEpoch(epoch int64, at time.Time) (leases int64) {
 // Age lets the times that a row waits for be past, as if time had gone by.
 func (x *Table) Age(id string, past time.Time) taskstate.Task {
 	t := x.tasks[id]
-	for _, column := range []*time.Time{&t.LeaseExpiresAt, &t.NextRetryAt, &t.WakeAt, &t.EnqueuedAt} {
+	for _, column := range []*time.Time{&t.NextRetryAt, &t.WakeAt, &t.EnqueuedAt} {
 		if !column.IsZero() {
 			*column = past
 		}

@@ -84,7 +84,7 @@ func TestTableLivesATask(t *testing.T) {
 	if lost := x.Heartbeat(later, time.Minute, []taskstate.Beat{beat, foreign}); !slices.Equal(lost, []string{"b"}) {
 		t.Errorf("lost %v, want b", lost)
 	}
-	if got := x.Get("a"); !got.LeaseExpiresAt.Equal(later.Add(time.Minute)) || got.Progress.Percent != 5 || !got.UpdatedAt.Equal(later) {
+	if got := x.Get("a"); !got.LeaseExpiresAt().Equal(later.Add(time.Minute)) || got.Progress.Percent != 5 || !got.UpdatedAt.Equal(later) {
 		t.Errorf("after the heartbeat: %+v", got)
 	}
 	x.Apply([]string{"a"}, at(later, fail))
@@ -98,7 +98,7 @@ func TestTableLivesATask(t *testing.T) {
 	if len(due(row.WakeAt, false)) != 0 || len(due(row.WakeAt, true)) != 1 || len(due(row.WakeAt, true, "a")) != 0 {
 		t.Error("due: want it at its instant, unless it is left out")
 	}
-	if got := x.Age("a", noon); !got.NextRetryAt.Equal(noon) || !got.LeaseExpiresAt.IsZero() {
+	if got := x.Age("a", noon); !got.NextRetryAt.Equal(noon) || !got.LeaseExpiresAt().IsZero() {
 		t.Errorf("aged: %+v", got)
 	}
 	log := x.Log("a")

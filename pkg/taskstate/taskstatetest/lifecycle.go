@@ -134,15 +134,15 @@ func testClaim(t *testing.T, b *bench) {
 	equal(t, "fence", o.After.Fence, 1)
 	equal(t, "owner", o.After.LeaseOwner, "p1/1")
 	equal(t, "delivery", o.After.Delivery, "1-0")
-	equal(t, "lease", o.After.LeaseExpiresAt.Sub(o.After.UpdatedAt), b.p.Lease)
-	equal(t, "wake", o.After.WakeAt, o.After.LeaseExpiresAt)
+	equal(t, "lease", o.After.LeaseExpiresAt().Sub(o.After.UpdatedAt), b.p.Lease)
+	equal(t, "wake", o.After.WakeAt, o.After.LeaseExpiresAt())
 	equal(t, "before", o.Before.Status, taskstate.StatusQueued)
 	equal(t, "answer", b.one(id, b.claiming("p2")).Answer, taskstate.AnswerBusy)
 	log := b.log(id)
 	equal(t, "log", len(log), 2)
 	last := log[1]
 	equal(t, "fence of the log", last.Fence, 1)
-	equal(t, "lease of the log", last.LeaseExpiresAt, o.After.LeaseExpiresAt)
+	equal(t, "lease of the log", last.LeaseExpiresAt, o.After.LeaseExpiresAt())
 	equal(t, "time of the log", last.CreatedAt, o.After.UpdatedAt)
 	equal(t, "delivery of the log", last.Delivery, "1-0")
 	done := b.one(id, func(m taskstate.DBClock, t taskstate.Task) taskstate.Decision {

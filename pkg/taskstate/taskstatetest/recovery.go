@@ -23,7 +23,7 @@ func testHandBack(t *testing.T, b *bench) {
 		equal(t, "status", o.After.Status, taskstate.StatusQueued)
 		equal(t, "attempts", o.After.AttemptCount, 0)
 		equal(t, "owner", o.After.LeaseOwner, "")
-		equal(t, "lease", o.After.LeaseExpiresAt.IsZero(), true)
+		equal(t, "lease", o.After.LeaseExpiresAt().IsZero(), true)
 		equal(t, "promised", o.After.EnqueuedAt, o.After.UpdatedAt)
 		equal(t, "wake", o.After.WakeAt, o.After.UpdatedAt)
 		b.same(o.After)
@@ -264,16 +264,16 @@ func testHeartbeat(t *testing.T, b *bench) {
 	beat.Renew = true
 	equal(t, "renew", len(send(time.Hour, beat)), 0)
 	now := b.get(task.ID)
-	equal(t, "wake", now.WakeAt, now.LeaseExpiresAt)
+	equal(t, "wake", now.WakeAt, now.LeaseExpiresAt())
 	equal(t, "updated", now.UpdatedAt, task.UpdatedAt)
-	if d := now.LeaseExpiresAt.Sub(task.LeaseExpiresAt); d < 50*time.Minute {
+	if d := now.LeaseExpiresAt().Sub(task.LeaseExpiresAt()); d < 50*time.Minute {
 		t.Fatalf("the lease grew by %s only", d)
 	}
 	beat.Renew, beat.Progress = false, &taskstate.Progress{Stage: "embed", Percent: 40, Processed: 4, Total: 10}
 	equal(t, "progress", len(send(time.Hour, beat)), 0)
 	moved := b.get(task.ID)
 	equal(t, "progress", moved.Progress, *beat.Progress)
-	equal(t, "lease", moved.LeaseExpiresAt, now.LeaseExpiresAt)
+	equal(t, "lease", moved.LeaseExpiresAt(), now.LeaseExpiresAt())
 	if !moved.UpdatedAt.After(task.UpdatedAt) {
 		t.Fatal("progress did not move updated_at")
 	}

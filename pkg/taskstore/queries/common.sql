@@ -86,8 +86,8 @@ WHERE l.task_id IN (@list) AND c.call_id = ?
 LIMIT 1
 
 -- name: Call
-INSERT INTO ingest_task_call (call_id, from_status, to_status, reason, timeline, actor, lease_expires_at, wake_at, tasks, ids, created_at)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+INSERT INTO ingest_task_call (call_id, from_status, to_status, reason, timeline, actor, attempt_count, crash_count, fence, lease_expires_at, wake_at, tasks, ids, created_at)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 
 -- name: Get
 SELECT @include(Columns)
@@ -194,7 +194,8 @@ ORDER BY t.updated_at DESC, t.id DESC
 LIMIT ?
 
 -- name: TransitionColumns
-l.call_no, @textid(l.task_id), c.from_status, c.to_status, c.reason, l.attempt_count, l.crash_count, l.fence, c.timeline,
+l.call_no, @textid(l.task_id), c.from_status, c.to_status, c.reason,
+COALESCE(l.attempt_count, c.attempt_count), COALESCE(l.crash_count, c.crash_count), COALESCE(l.fence, c.fence), c.timeline,
 COALESCE(l.actor, c.actor), l.message, CASE c.to_status WHEN 'RUNNING' THEN COALESCE(l.lease_expires_at, c.lease_expires_at) END,
 l.next_retry_at, l.delivery, l.error_code, c.created_at
 
@@ -239,8 +240,15 @@ WHERE id = 1
 -- Claims and reservations of the history that is gone: whoever sweeps next takes them over.
 -- name: LeasesExpire
 UPDATE ingest_task_state
-SET lease_expires_at = @now, wake_at = @now
+SET wake_at = @now
 WHERE status = 'RUNNING'
+
+-- Processes by name: the number of each is part of what states say of their owners.
+-- name: WorkerOf
+SELECT no FROM ingest_worker WHERE name = ?
+
+-- name: WorkerAdd
+INSERT INTO ingest_worker (name, created_at) VALUES (?, ?) ON CONFLICT (name) DO NOTHING
 
 -- name: WakingNow
 UPDATE ingest_task_call
@@ -272,7 +280,6 @@ WHERE t.id = c.id
 -- name: Heartbeat
 UPDATE ingest_task_state AS t
 SET
-  lease_expires_at = CASE c.renew WHEN 1 THEN @in(c.lease) ELSE t.lease_expires_at END,
   wake_at = CASE c.renew WHEN 1 THEN @in(c.lease) ELSE t.wake_at END,
   updated_at = CASE WHEN c.stage IS NULL OR (t.stage = c.stage AND t.progress = c.percent AND t.processed_segments = c.processed AND t.total_segments = c.total)
     THEN t.updated_at ELSE @now END,
@@ -280,7 +287,7 @@ SET
   progress = COALESCE(c.percent, t.progress),
   processed_segments = COALESCE(c.processed, t.processed_segments),
   total_segments = COALESCE(c.total, t.total_segments)
-FROM @json(id text, status text, fence bigint, timeline text, owner text, renew bigint, lease bigint,
+FROM @json(id text, status text, fence bigint, timeline text, owner bigint, renew bigint, lease bigint,
   stage text, percent bigint, processed bigint, total bigint)
 WHERE t.id = @rawid(c.id)
   AND t.status = c.status

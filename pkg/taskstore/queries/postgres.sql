@@ -22,7 +22,7 @@ FROM made
 
 -- name: HeartbeatHeld
 SELECT c.id
-FROM @json(id text, status text, fence bigint, timeline bigint, owner text)
+FROM @json(id text, status text, fence bigint, timeline bigint, owner bigint)
 JOIN ingest_task_state AS t ON t.id = @rawid(c.id)
 WHERE t.status = c.status
   AND t.fence = c.fence AND t.lease_owner = c.owner

@@ -45,7 +45,7 @@ var patches = map[string][]patch{
 `},
 	},
 	"m3": {
-		{file: "pkg/taskstate/claim.go", old: "(t.LeaseExpiresAt.After(m.Now) || !r.Takeover)", text: `(t.LeaseExpiresAt.After(m.Now) && !seededBug("m3") || !r.Takeover)`},
+		{file: "pkg/taskstate/claim.go", old: "(t.LeaseExpiresAt().After(m.Now) || !r.Takeover)", text: `(t.LeaseExpiresAt().After(m.Now) && !seededBug("m3") || !r.Takeover)`},
 	},
 	"m4": {
 		{file: "pkg/taskstore/batch.go", old: "\tif err == nil {\n\t\tb.store.rang(b.events)\n", text: `	if err == nil && len(b.changed) > 0 && seededBug("m4") {
@@ -128,11 +128,11 @@ var patches = map[string][]patch{
 `},
 	},
 	"m16": {
-		{file: "pkg/taskstore/batch.go", old: "\t\tchanges[n] = changed{&b.tasks[i], b.decisions[i].Change}\n", text: `		c := *b.decisions[i].Change
+		{file: "pkg/taskstore/batch.go", old: "\t\tchanges[n] = changed{before: &b.tasks[i], by: b.decisions[i].Change}\n", text: `		c := *b.decisions[i].Change
 		if c.NextRetry.Kind == taskstate.DelayIn && seededBug("m16") {
 			c.NextRetry.In += time.Since(m.Now)
 		}
-		changes[n] = changed{&b.tasks[i], &c}
+		changes[n] = changed{before: &b.tasks[i], by: &c}
 `},
 	},
 	"m17": {

@@ -70,7 +70,6 @@ func ofID(id string) []any { return []any{id} }
 func ofBytes(id string) []any { u := uuid.MustParse(id); return []any{u[:]} }
 
 const (
-	never = "'9999-12-31 00:00:00'"
 	lease = "NOW(6) + INTERVAL 30 SECOND"
 )
 
@@ -78,8 +77,8 @@ const (
 func logged(from, to, reason, actor, lease string, fence int, delivery string) []statement {
 	return []statement{{
 		text: func(n int) string {
-			return fmt.Sprintf(`INSERT INTO ingest_task_call (call_id, from_status, to_status, reason, timeline, actor, lease_expires_at, wake_at, tasks, ids, created_at)
-VALUES ('0123456789abcdef', %s, %s, %s, 1, %s, %s, NOW(6), %d, ?, NOW(6))`, from, to, reason, actor, lease, n)
+			return fmt.Sprintf(`INSERT INTO ingest_task_call (call_id, from_status, to_status, reason, timeline, actor, fence, lease_expires_at, wake_at, tasks, ids, created_at)
+VALUES ('0123456789abcdef', %s, %s, %s, 1, %s, %d, %s, NOW(6), %d, ?, NOW(6))`, from, to, reason, actor, fence, lease, n)
 		},
 		args: func(ids []string) []any {
 			raw := make([]byte, 0, len(ids)*len(uuid.UUID{}))
@@ -89,8 +88,8 @@ VALUES ('0123456789abcdef', %s, %s, %s, 1, %s, %s, NOW(6), %d, ?, NOW(6))`, from
 			}
 			return []any{raw}
 		},
-	}, insertOf(`INSERT INTO ingest_task_log (task_id, call_no, attempt_count, crash_count, fence, delivery)`,
-		fmt.Sprintf("(?, LAST_INSERT_ID(), 0, 0, %d, %s)", fence, delivery),
+	}, insertOf(`INSERT INTO ingest_task_log (task_id, call_no, delivery)`,
+		fmt.Sprintf("(?, LAST_INSERT_ID(), %s)", delivery),
 		ofBytes)}
 }
 
@@ -111,11 +110,10 @@ func ourShape() shape {
 				"(?, 'local', 'noop', 'http', ?, 10, NOW(6))", func(id string) []any { return []any{id, Payload(0)} }),
 			insertOf(`INSERT INTO ingest_task_state (id, status, wake_at, promised_at, updated_at)`, "(?, 'QUEUED', NOW(6), NOW(6), NOW(6))", ofBytes),
 		}, logged("NULL", "'QUEUED'", "'ACCEPTED'", "'user:local'", "NULL", 0, "NULL")...), append([]statement{
-			updateOf("ingest_task_state", `status = 'RUNNING', fence = fence + 1, lease_owner = 'peers-1/1', lease_expires_at = `+lease+`, wake_at = `+lease+`,
-promise_count = 0, delivery = '1700000000000-0', updated_at = NOW(6)`, "status = 'QUEUED' AND fence = 0", ofBytes),
+			updateOf("ingest_task_state", `status = 'RUNNING', fence = fence + 1, lease_owner = 1 << 36 | 1, wake_at = `+lease+`,
+promise_count = 0, delivery = x'1700000000000a0fffffffffffffffff', updated_at = NOW(6)`, "status = 'QUEUED' AND fence = 0", ofBytes),
 		}, logged("'QUEUED'", "'RUNNING'", "'CLAIMED'", "'worker:peers-1'", lease, 1, "'1700000000000-0'")...), append([]statement{
-			updateOf("ingest_task_state", `status = 'SUCCEEDED', lease_expires_at = `+never+`, wake_at = `+never+`,
-stage = 'done', progress = 100, updated_at = NOW(6)`, "status = 'RUNNING' AND fence = 1", ofBytes),
+			updateOf("ingest_task_state", `status = 'SUCCEEDED', stage = 'done', progress = 100, updated_at = NOW(6)`, "status = 'RUNNING' AND fence = 1", ofBytes),
 		}, logged("'RUNNING'", "'SUCCEEDED'", "'DONE'", "'worker:peers-1'", "NULL", 1, "NULL")...)},
 	}
 }

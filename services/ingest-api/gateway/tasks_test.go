@@ -52,12 +52,12 @@ func TestWaiting(t *testing.T) {
 		want *wire.Waiting
 	}{
 		"queued":    {taskstate.Task{Status: taskstate.StatusQueued}, &wire.Waiting{Reason: wire.WaitQueue}},
-		"reserved":  {taskstate.Task{Status: taskstate.StatusQueued, LeaseOwner: "p", LeaseExpiresAt: at}, &wire.Waiting{Reason: wire.WaitAlone, Until: wire.MaybeAt(at)}},
+		"reserved":  {taskstate.Task{Status: taskstate.StatusQueued, LeaseOwner: "p", WakeAt: at}, &wire.Waiting{Reason: wire.WaitAlone, Until: wire.MaybeAt(at)}},
 		"backoff":   {taskstate.Task{Status: taskstate.StatusRetrying, NextRetryAt: at}, &wire.Waiting{Reason: wire.WaitBackoff, Until: wire.MaybeAt(at)}},
 		"throttled": {taskstate.Task{Status: taskstate.StatusRetrying, NextRetryAt: at, ThrottleCount: 1}, &wire.Waiting{Reason: wire.WaitThrottle, Until: wire.MaybeAt(at)}},
-		"alone":     {taskstate.Task{Status: taskstate.StatusRetrying, LeaseOwner: "p", LeaseExpiresAt: at}, &wire.Waiting{Reason: wire.WaitAlone, Until: wire.MaybeAt(at)}},
+		"alone":     {taskstate.Task{Status: taskstate.StatusRetrying, LeaseOwner: "p", WakeAt: at}, &wire.Waiting{Reason: wire.WaitAlone, Until: wire.MaybeAt(at)}},
 		"suspended": {taskstate.Task{Status: taskstate.StatusSuspended}, &wire.Waiting{Reason: wire.WaitPerson}},
-		"running":   {taskstate.Task{Status: taskstate.StatusRunning, LeaseOwner: "p", LeaseExpiresAt: at}, nil},
+		"running":   {taskstate.Task{Status: taskstate.StatusRunning, LeaseOwner: "p", WakeAt: at}, nil},
 		"dead":      {taskstate.Task{Status: taskstate.StatusDead}, nil},
 	} {
 		require.Equal(t, c.want, views.WaitingOf(c.task), name)

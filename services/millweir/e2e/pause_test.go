@@ -60,7 +60,7 @@ func (p *paused) row() (row taskstate.Task, expired bool) {
 	require.NoError(p.t, err)
 	row, err = p.store.Get(p.t.Context(), taskstate.System(), p.id)
 	require.NoError(p.t, err)
-	return row, row.Status == taskstate.StatusRunning && !row.LeaseExpiresAt.After(m.Now)
+	return row, row.Status == taskstate.StatusRunning && !row.LeaseExpiresAt().After(m.Now)
 }
 
 // stand stops processes until the task's lease is over, and wakes them in that order.

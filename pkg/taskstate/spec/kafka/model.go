@@ -52,9 +52,9 @@ func (m *Model) task(r *Row, t int) taskstate.Task {
 	out.WakeAt = out.EnqueuedAt.Add(modelSlack * ((1 << r.Count) - 1))
 	switch r.State {
 	case stRunning:
-		out.LeaseOwner, out.LeaseExpiresAt = "p/1", instant(1)
+		out.LeaseOwner, out.WakeAt = "p/1", instant(1)
 		if r.Expired {
-			out.LeaseExpiresAt = instant(-1)
+			out.WakeAt = instant(-1)
 		}
 	case stRetrying:
 		out.NextRetryAt = instant(1)

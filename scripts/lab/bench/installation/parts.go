@@ -42,7 +42,7 @@ var plainStatements = []string{
 	`INSERT INTO ingest_task_state (id, status, wake_at, promised_at, updated_at) VALUES (UNHEX(REPLACE(?, '-', '')), 'QUEUED', NOW(6), NOW(6), NOW(6))`,
 	`INSERT INTO ingest_task_call (to_status, reason, timeline, actor, call_id, tasks, ids, created_at)
 	 VALUES ('QUEUED', 'ACCEPTED', 1, 'user:plain', X'00', 1, UNHEX(REPLACE(?, '-', '')), NOW(6))`,
-	`INSERT INTO ingest_task_log (task_id, call_no, attempt_count, crash_count, fence) VALUES (UNHEX(REPLACE(?, '-', '')), LAST_INSERT_ID(), 0, 0, 0)`,
+	`INSERT INTO ingest_task_log (task_id, call_no) VALUES (UNHEX(REPLACE(?, '-', '')), LAST_INSERT_ID())`,
 }
 
 // plain are the handlers to compare with: /rows keeps every upload by itself, in the order that makes it durable;

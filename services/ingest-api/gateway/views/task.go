@@ -3,6 +3,7 @@ package views
 
 import (
 	"fmt"
+	"time"
 
 	"github.com/gin-gonic/gin"
 
@@ -28,16 +29,16 @@ func Task(t taskstate.Task) wire.Task {
 
 // WaitingOf says why a task that is neither running nor ended does not run (contract §10.3).
 func WaitingOf(t taskstate.Task) *wire.Waiting {
-	reserved := t.LeaseOwner != "" && !t.LeaseExpiresAt.IsZero()
+	reserved := t.LeaseOwner != "" && !t.LeaseExpiresAt().IsZero()
 	switch t.Status {
 	case taskstate.StatusQueued:
 		if reserved {
-			return &wire.Waiting{Reason: wire.WaitAlone, Until: wire.MaybeAt(t.LeaseExpiresAt)}
+			return &wire.Waiting{Reason: wire.WaitAlone, Until: wire.MaybeAt(t.LeaseExpiresAt())}
 		}
 		return &wire.Waiting{Reason: wire.WaitQueue}
 	case taskstate.StatusRetrying:
 		if reserved {
-			return &wire.Waiting{Reason: wire.WaitAlone, Until: wire.MaybeAt(t.LeaseExpiresAt)}
+			return &wire.Waiting{Reason: wire.WaitAlone, Until: wire.MaybeAt(t.LeaseExpiresAt())}
 		}
 		if t.ThrottleCount > 0 {
 			return &wire.Waiting{Reason: wire.WaitThrottle, Until: wire.MaybeAt(t.NextRetryAt)}
@@ -81,7 +82,7 @@ func Inspection(t taskstate.Task) wire.InspectedTask {
 	return wire.InspectedTask{
 		Task: Task(t), UserID: t.UserID, WorkflowID: wire.NullText(t.WorkflowID), ChatID: wire.NullText(t.ChatID),
 		FilePath: wire.NullText(t.FilePath), ThrottleCount: t.ThrottleCount, Fence: t.Fence, LeaseOwner: wire.NullText(t.LeaseOwner),
-		LeaseExpiresAt: wire.MaybeAt(t.LeaseExpiresAt), WakeAt: wire.MaybeAt(t.WakeAt), EnqueuedAt: wire.MaybeAt(t.EnqueuedAt),
+		LeaseExpiresAt: wire.MaybeAt(t.LeaseExpiresAt()), WakeAt: wire.MaybeAt(wakeOf(t)), EnqueuedAt: wire.MaybeAt(t.EnqueuedAt),
 		EnqueueCount: t.EnqueueCount, DLQState: t.DLQ, Delivery: wire.NullText(t.Delivery), IdempotencyKey: wire.NullText(t.IdempotencyKey),
 		TraceParent: wire.NullText(t.TraceParent), RequestID: wire.NullText(t.RequestID),
 	}
@@ -128,4 +129,12 @@ func viewOf(current any) any {
 		return Base(row)
 	}
 	panic(fmt.Sprintf("gateway: no view of %T", current))
+}
+
+// wakeOf is when somebody must look at a task; zero: nobody.
+func wakeOf(t taskstate.Task) time.Time {
+	if t.Status == taskstate.StatusSucceeded {
+		return time.Time{}
+	}
+	return t.WakeAt
 }
