@@ -9,10 +9,10 @@ import (
 )
 
 const (
-	gateTasks = 6400
+	gateTasks = 20_000
 	// Batches form by themselves: with so many slots none depends on the speed of the machine being high.
 	gateSlots = wideSlots
-	batchOf   = 64.0 // what the figures were asked for
+	batchOf   = 64.0 // what older figures were asked for
 )
 
 // A task's cost in counts, beside what it may be (make bench BENCH=counters shows more of it).
@@ -26,17 +26,17 @@ func TestWhatATaskCosts(t *testing.T) {
 		drain.Redis.Commands, drain.SQL.RedoBytes, drain.allocs)
 
 	require.LessOrEqual(t, submit.SQL.Statements, 0.03, "statements of a bulk submit")
-	require.LessOrEqual(t, drain.SQL.Statements, 0.2, "statements")
-	require.LessOrEqual(t, drain.SQL.Commits, 0.05, "commits")
-	require.LessOrEqual(t, drain.Redis.Commands, 0.05, "Redis commands")
-	require.LessOrEqual(t, drain.SQL.Fsyncs, 0.06, "fsyncs")
-	require.LessOrEqual(t, drain.SQL.RedoBytes, 1250.0, "bytes of redo") // asked: 1200, which it is; purge and the log's own marks come and go
+	require.LessOrEqual(t, drain.SQL.Statements, 0.05, "statements")
+	require.LessOrEqual(t, drain.SQL.Commits, 0.012, "commits")
+	require.LessOrEqual(t, drain.Redis.Commands, 0.02, "Redis commands")
+	require.LessOrEqual(t, drain.SQL.Fsyncs, 0.015, "fsyncs")
+	require.LessOrEqual(t, drain.SQL.RedoBytes, 600.0, "bytes of redo")
 	require.Less(t, drain.SQL.TempTables, 0.01, "temporary tables")
 
 	// The same for batches of exactly 64, whatever size they had: a claim and a finish are a transaction each.
 	require.LessOrEqual(t, drain.SQL.Statements/drain.SQL.Named["Com_commit"]*2/batchOf, 0.2, "statements in batches of 64")
 	require.LessOrEqual(t, submit.allocs, 80.0, "allocations of a bulk submit")
-	require.LessOrEqual(t, drain.allocs, 110.0, "allocations")
+	require.LessOrEqual(t, drain.allocs, 90.0, "allocations")
 }
 
 // newTestRig is a rig on servers that nobody else has.
