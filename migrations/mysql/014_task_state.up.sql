@@ -31,7 +31,8 @@ CREATE TABLE IF NOT EXISTS ingest_task_state (
   CONSTRAINT ingest_task_state_progress CHECK (progress BETWEEN 0 AND 100)
 ) ENGINE = InnoDB ROW_FORMAT = DYNAMIC DEFAULT CHARSET = utf8mb4 COLLATE = utf8mb4_bin;
 
--- Processes that have claimed tasks. No number is used twice.
+-- Processes that have claimed tasks. No number is used twice. Number 0 is nobody: with a row for it the view needs no outer join,
+-- which MySQL would write through, and no subquery, of which it would make a table.
 CREATE TABLE IF NOT EXISTS ingest_worker (
   no INT NOT NULL AUTO_INCREMENT,
   name VARCHAR(32) CHARACTER SET ascii COLLATE ascii_bin NOT NULL,
@@ -39,6 +40,8 @@ CREATE TABLE IF NOT EXISTS ingest_worker (
   PRIMARY KEY (no),
   UNIQUE KEY ingest_worker_name (name)
 ) ENGINE = InnoDB ROW_FORMAT = DYNAMIC DEFAULT CHARSET = utf8mb4 COLLATE = utf8mb4_bin;
+INSERT IGNORE INTO ingest_worker (name, created_at) VALUES ('', NOW(6));
+UPDATE ingest_worker SET no = 0 WHERE name = '';
 
 SET @old = (SELECT COUNT(*) FROM information_schema.tables
              WHERE table_schema = DATABASE() AND table_name = 'ingest_task' AND table_type = 'BASE TABLE');
@@ -61,7 +64,7 @@ SET @step = IF(@old, 'INSERT INTO ingest_task_state (id,
     next_retry_at, fence,
     COALESCE((SELECT w.no << 36 FROM ingest_worker w WHERE w.name = SUBSTRING_INDEX(lease_owner, ''/'', 1)), 0),
     wake_at, promised_at, promise_count, dlq_state,
-    UNHEX(RPAD(REPLACE(REPLACE(REPLACE(REPLACE(REPLACE(delivery, ''-'', ''A''), '':'', ''B''), ''k'', ''C''), ''.'', ''D''), ''/'', ''E''), 32, ''F'')),
+    COALESCE(UNHEX(RPAD(REPLACE(REPLACE(REPLACE(REPLACE(REPLACE(delivery, ''-'', ''A''), '':'', ''B''), ''k'', ''C''), ''.'', ''D''), ''/'', ''E''), 32, ''F'')), UNHEX(REPEAT(''F'', 32))),
     attempt_traceparent, updated_at
     FROM ingest_task', 'DO 0');
 PREPARE step FROM @step;
@@ -127,7 +130,7 @@ SELECT
   COALESCE(t.throttle_count) AS throttle_count, COALESCE(t.next_retry_at) AS next_retry_at,
   COALESCE(b.last_error) AS last_error, COALESCE(b.error_message) AS error_message,
   COALESCE(b.error_code) AS error_code, COALESCE(t.fence) AS fence, 
-  COALESCE((SELECT CONCAT(w.name, '/', t.lease_owner & 68719476735) FROM ingest_worker w WHERE w.no = t.lease_owner >> 36), '') AS lease_owner,
+  CASE t.lease_owner WHEN 0 THEN '' ELSE CONCAT(w.name, '/', t.lease_owner & 68719476735) END AS lease_owner,
   CASE WHEN t.status = 'RUNNING' OR t.status IN ('QUEUED', 'RETRYING') AND t.lease_owner <> 0 THEN t.wake_at ELSE TIMESTAMP '9999-12-31 00:00:00' END AS lease_expires_at,
   CASE t.status WHEN 'SUCCEEDED' THEN TIMESTAMP '9999-12-31 00:00:00' ELSE t.wake_at END AS wake_at,
   COALESCE(t.promised_at) AS promised_at, COALESCE(t.promise_count) AS promise_count,
@@ -138,6 +141,7 @@ SELECT
   COALESCE(t.updated_at) AS updated_at, COALESCE(b.request_id) AS request_id
 FROM ingest_task_body b
 JOIN ingest_task_state t ON t.id = UNHEX(REPLACE(b.id, '-', ''))
+JOIN ingest_worker w ON w.no = t.lease_owner >> 36
 WITH CASCADED CHECK OPTION;
 
 -- The task leads: its row has the id as text, which finds the log.

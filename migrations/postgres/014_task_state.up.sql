@@ -103,13 +103,14 @@ SELECT
   b.payload, b.result, b.traceparent, b.idempotency_key, b.request_hash, t.status, t.stage, t.progress,
   t.processed_segments, t.total_segments, t.attempt_count, b.max_attempts, t.crash_count, t.throttle_count,
   t.next_retry_at, b.last_error, b.error_message, b.error_code, t.fence,
-  COALESCE((SELECT w.name || '/' || (t.lease_owner & 68719476735) FROM ingest_worker w WHERE w.no = t.lease_owner >> 36), '') AS lease_owner,
+  COALESCE(w.name || '/' || (t.lease_owner & 68719476735), '') AS lease_owner,
   CASE WHEN t.status = 'RUNNING' OR t.status IN ('QUEUED', 'RETRYING') AND t.lease_owner <> 0 THEN t.wake_at ELSE TIMESTAMPTZ '9999-12-31 00:00:00+00' END AS lease_expires_at,
   CASE t.status WHEN 'SUCCEEDED' THEN TIMESTAMPTZ '9999-12-31 00:00:00+00' ELSE t.wake_at END AS wake_at,
   t.promised_at, t.promise_count, t.dlq_state, t.delivery, t.attempt_traceparent, b.created_at,
   t.updated_at, b.request_id
 FROM ingest_task_body b
-JOIN ingest_task_state t ON t.id = CAST(b.id AS uuid);
+JOIN ingest_task_state t ON t.id = CAST(b.id AS uuid)
+LEFT JOIN ingest_worker w ON w.no = t.lease_owner >> 36;
 
 -- The task leads: its row has the id as text, which finds the log.
 CREATE VIEW ingest_task_transition AS

@@ -130,10 +130,11 @@ SELECT
   b.payload, b.result, b.traceparent, b.idempotency_key, b.request_hash, t.status, t.stage, t.progress,
   t.processed_segments, t.total_segments, t.attempt_count, b.max_attempts, t.crash_count, t.throttle_count,
   t.next_retry_at, b.last_error, b.error_message, b.error_code, t.fence,
-  COALESCE((SELECT w.name || '/' || (t.lease_owner & 68719476735) FROM ingest_worker w WHERE w.no = t.lease_owner >> 36), '') AS lease_owner,
+  COALESCE(w.name || '/' || (t.lease_owner & 68719476735), '') AS lease_owner,
   CASE WHEN t.status = 'RUNNING' OR t.status IN ('QUEUED', 'RETRYING') AND t.lease_owner <> 0 THEN t.wake_at ELSE '9999-12-31 00:00:00.000000' END AS lease_expires_at,
   CASE t.status WHEN 'SUCCEEDED' THEN '9999-12-31 00:00:00.000000' ELSE t.wake_at END AS wake_at,
   t.promised_at, t.promise_count, t.dlq_state, t.delivery, t.attempt_traceparent, b.created_at,
   t.updated_at, b.request_id
 FROM ingest_task_body b
-JOIN ingest_task_state t ON t.id = b.id;
+JOIN ingest_task_state t ON t.id = b.id
+LEFT JOIN ingest_worker w ON w.no = t.lease_owner >> 36;
