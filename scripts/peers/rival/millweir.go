@@ -28,7 +28,7 @@ const (
 	bulk        = 500 // tasks of one transaction, as the row-batching rivals get
 	bulkers     = 4   // transactions at a time
 	noopType    = "noop"
-	defaultSlot = 256 // what one process is given: River gets 2,000, which is what its own benchmark sets
+	defaultSlot = 0 // as shipped: a backlog of short tasks gets up to 1,024. River gets 2,000, which is what its own benchmark sets
 
 	// Of pkg/ingest.
 	acceptWorkers = 4
