@@ -72,6 +72,6 @@ SELECT COALESCE(l.call_no) AS id, t.id AS task_id, COALESCE(c.from_status) AS fr
   COALESCE(l.next_retry_at) AS next_retry_at, COALESCE(l.delivery, '') AS delivery, COALESCE(l.error_code) AS error_code,
   COALESCE(c.call_id) AS call_id, COALESCE(c.created_at) AS created_at
 FROM ingest_task t
-JOIN ingest_task_log l ON l.task_id = UNHEX(REPLACE(t.id, '-', ''))
-JOIN ingest_task_call c ON c.no = l.call_no
+STRAIGHT_JOIN ingest_task_log l ON l.task_id = UNHEX(REPLACE(t.id, '-', ''))
+STRAIGHT_JOIN ingest_task_call c ON c.no = l.call_no
 WITH CASCADED CHECK OPTION;

@@ -115,7 +115,8 @@ FROM (
 GROUP BY status;
 
 -- Nobody can write to these views: COALESCE makes a value of each column, and the check refuses another id.
--- Only the id has an index through the view; the tasks of a user, base or document are found in ingest_task_body.
+-- The order of the joins is given: from a state no index leads to its body, and without figures about the tables the server
+-- may begin there. Only the id has an index through the view; the tasks of a user, base or document are found in ingest_task_body.
 CREATE OR REPLACE SQL SECURITY INVOKER VIEW ingest_task AS
 SELECT
   b.id, COALESCE(b.user_id) AS user_id, COALESCE(b.document_id) AS document_id,
@@ -140,8 +141,8 @@ SELECT
   COALESCE(t.attempt_traceparent) AS attempt_traceparent, COALESCE(b.created_at) AS created_at,
   COALESCE(t.updated_at) AS updated_at, COALESCE(b.request_id) AS request_id
 FROM ingest_task_body b
-JOIN ingest_task_state t ON t.id = UNHEX(REPLACE(b.id, '-', ''))
-JOIN ingest_worker w ON w.no = t.lease_owner >> 36
+STRAIGHT_JOIN ingest_task_state t ON t.id = UNHEX(REPLACE(b.id, '-', ''))
+STRAIGHT_JOIN ingest_worker w ON w.no = t.lease_owner >> 36
 WITH CASCADED CHECK OPTION;
 
 -- The task leads: its row has the id as text, which finds the log.
@@ -153,6 +154,6 @@ SELECT COALESCE(l.call_no) AS id, t.id AS task_id, COALESCE(c.from_status) AS fr
   COALESCE(l.next_retry_at) AS next_retry_at, COALESCE(l.delivery, '') AS delivery, COALESCE(l.error_code) AS error_code,
   COALESCE(c.call_id) AS call_id, COALESCE(c.created_at) AS created_at
 FROM ingest_task_body t
-JOIN ingest_task_log l ON l.task_id = UNHEX(REPLACE(t.id, '-', ''))
-JOIN ingest_task_call c ON c.no = l.call_no
+STRAIGHT_JOIN ingest_task_log l ON l.task_id = UNHEX(REPLACE(t.id, '-', ''))
+STRAIGHT_JOIN ingest_task_call c ON c.no = l.call_no
 WITH CASCADED CHECK OPTION;
