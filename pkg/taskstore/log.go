@@ -111,7 +111,7 @@ func (s *Store) insertKind(ctx context.Context, tx taskstate.Tx, log []logRow, c
 		return err
 	}
 	if s.mysql() {
-		return execAll(ctx, tx, len(log), s.queries.Bind("Log", sqldb.Parts{"rows": logValues(log, no)}))
+		return execAll(ctx, tx, len(log), s.queries.Bind("Log", logValues(log, no)))
 	}
 	return execAll(ctx, tx, len(log), s.queries.Part("Log", no, logRows(log)))
 }
@@ -175,25 +175,40 @@ func logRows(log []logRow) string {
 	return rows.String()
 }
 
-// logValues are the rows as MySQL takes them: most of them are short, and all but what a row says for itself is literal text.
-func logValues(log []logRow, no int64) sqldb.Part {
-	p := &pieces{}
+// logValues are the rows as MySQL takes them, with the columns in which one of them says something: the server reads each word,
+// and that was a third of its time.
+func logValues(log []logRow, no int64) sqldb.Parts {
+	own := make([][len(ownColumns)]any, len(log))
+	columns, rows := &pieces{}, &pieces{}
+	var says [len(ownColumns)]bool
 	for i := range log {
-		r := &log[i]
-		if i > 0 {
-			p.text.WriteByte(',')
+		own[i] = log[i].own(&log[0])
+		for n, v := range own[i] {
+			says[n] = says[n] || v != nil
 		}
-		fmt.Fprintf(&p.text, "(0x%s,%d", strings.ReplaceAll(r.id, "-", ""), no)
-		for _, v := range r.own(&log[0]) {
-			if v == nil {
-				p.text.WriteString(",NULL")
-			} else {
-				p.sql(",?", v)
+	}
+	for n, name := range ownColumns {
+		if says[n] {
+			columns.sql(", " + name)
+		}
+	}
+	for i := range log {
+		if i > 0 {
+			rows.text.WriteByte(',')
+		}
+		fmt.Fprintf(&rows.text, "(0x%s,%d", strings.ReplaceAll(log[i].id, "-", ""), no)
+		for n, v := range own[i] {
+			switch {
+			case !says[n]:
+			case v == nil:
+				rows.sql(",NULL")
+			default:
+				rows.sql(",?", v)
 			}
 		}
-		p.text.WriteByte(')')
+		rows.text.WriteByte(')')
 	}
-	return p.part()
+	return sqldb.Parts{"columns": columns.part(), "rows": rows.part()}
 }
 
 func orNull(text string) any {

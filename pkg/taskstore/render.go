@@ -286,22 +286,33 @@ func (s *Store) insertStatements(batch []*task, now time.Time) []sqldb.Part {
 		}
 		return []sqldb.Part{s.queries.Part("InsertBody", now, body.String()), s.queries.Part("InsertState", now, now, now, state.String())}
 	}
+	// A column of which no task says anything has its default: the server reads each word.
+	said := slices.DeleteFunc(slices.Clone(s.columns), func(c column) bool {
+		return c.role&made == 0 || !slices.ContainsFunc(batch, func(t *task) bool {
+			v := c.argument(c.field(t))
+			return v != nil && v != ""
+		})
+	})
+	names := make([]string, len(said))
+	for i, c := range said {
+		names[i] = c.name
+	}
 	for i, t := range batch {
 		if i > 0 {
 			bodies.sql(", ")
 			states.sql(", ")
 		}
 		bodies.sql("(")
-		for _, c := range s.columns {
-			if c.role&made != 0 {
-				bodies.sql("?, ", c.argument(c.field(t)))
-			}
+		for _, c := range said {
+			bodies.sql("?, ", c.argument(c.field(t)))
 		}
 		bodies.sql("?)", now)
 		states.sql("(?, 'QUEUED', ?, ?, ?)", sqldb.RawID(s.Dialect(), t.ID), now, now, now)
 	}
+	columns := sqldb.Part{Text: strings.Join(append(names, "created_at"), ", ")}
 	return []sqldb.Part{
-		s.queries.Bind("InsertBody", sqldb.Parts{"rows": bodies.part()}), s.queries.Bind("InsertState", sqldb.Parts{"rows": states.part()}),
+		s.queries.Bind("InsertBody", sqldb.Parts{"columns": columns, "rows": bodies.part()}),
+		s.queries.Bind("InsertState", sqldb.Parts{"rows": states.part()}),
 	}
 }
 

@@ -23,12 +23,12 @@ SET
 WHERE t.id IN (@list)
 
 -- name: Log
-INSERT INTO ingest_task_log (task_id, call_no, attempt_count, crash_count, fence, actor, message, lease_expires_at, next_retry_at, delivery, error_code)
+INSERT INTO ingest_task_log (task_id, call_no @columns)
 VALUES @rows
 
 -- The instant is the moment that the transaction began with: the caller knows the rows without reading them back.
 -- name: InsertBody
-INSERT INTO ingest_task_body (@include(Made), created_at)
+INSERT INTO ingest_task_body (@columns)
 VALUES @rows
 
 -- An INSERT IGNORE would leave a gap in the numbers at each call.
