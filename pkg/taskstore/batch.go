@@ -98,7 +98,7 @@ func (b *batch) take(decisions []taskstate.Decision) error {
 			if err := check(t, d.Change); err != nil {
 				return err
 			}
-			d.Change = cleaned(*d.Change)
+			d.Change = cleaned(d.Change)
 			b.changed = append(b.changed, i)
 		}
 		b.decisions[i] = d

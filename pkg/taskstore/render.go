@@ -2,6 +2,7 @@ package taskstore
 
 import (
 	"bytes"
+	"cmp"
 	"embed"
 	"encoding/json"
 	"slices"
@@ -430,20 +431,19 @@ func at(d taskstate.Delay, now, before time.Time) time.Time {
 	return before
 }
 
-// cleaned is c with texts that every dialect can keep: valid UTF-8 without NUL, of bounded length.
-func cleaned(c taskstate.Change) *taskstate.Change {
-	c.LastError = taskstate.Shorten(clean(c.LastError))
-	c.ErrorMessage = taskstate.Shorten(clean(c.ErrorMessage))
-	c.Message = taskstate.Shorten(clean(c.Message))
-	c.ErrorCode = clean(c.ErrorCode)
-	c.Actor.Name = clean(c.Actor.Name)
-	if c.Progress.Stage == "" {
-		c.Progress.Stage = taskstate.StageNone
+// cleaned is c with texts that every dialect can keep: valid UTF-8 without NUL, of bounded length;
+// c itself where it is that.
+func cleaned(c *taskstate.Change) *taskstate.Change {
+	long := [3]string{taskstate.Shorten(clean(c.LastError)), taskstate.Shorten(clean(c.ErrorMessage)), taskstate.Shorten(clean(c.Message))}
+	code, name := clean(c.ErrorCode), clean(c.Actor.Name)
+	if long == [3]string{c.LastError, c.ErrorMessage, c.Message} && code == c.ErrorCode && name == c.Actor.Name && c.Progress.Stage != "" && c.DLQ != "" {
+		return c
 	}
-	if c.DLQ == "" {
-		c.DLQ = taskstate.DLQNone
-	}
-	return &c
+	made := *c
+	made.LastError, made.ErrorMessage, made.Message, made.ErrorCode, made.Actor.Name = long[0], long[1], long[2], code, name
+	made.Progress.Stage = cmp.Or(c.Progress.Stage, taskstate.StageNone)
+	made.DLQ = cmp.Or(c.DLQ, taskstate.DLQNone)
+	return &made
 }
 
 // clean makes text of any origin valid UTF-8 without NUL, which Postgres cannot keep.
