@@ -234,11 +234,7 @@ func (w *World) OutboxSent(ctx context.Context, limit time.Duration) error {
 
 // OnKafka tells whether the checker looks at Kafka: deliveries of the world go by it alone, and consumers run until the end
 // (in a world on another one's servers they come and go with each trial, and leave records).
-func (w *World) OnKafka() bool { return w.Relays() && w.part == 0 }
-
-// Relays tells whether a relay runs until the end and sends every event. Where the world leaves Kafka, one that a killed relay
-// did not send stays until retention removes it, since its task is over (design D18).
-func (w *World) Relays() bool { return w.Kafka != nil && !w.opts.BothTransports }
+func (w *World) OnKafka() bool { return w.Kafka != nil && !w.opts.BothTransports && w.part == 0 }
 
 // openKafka makes a client that looks from outside. Close it.
 func (w *World) openKafka() (*kafkaq.Client, error) {

@@ -32,6 +32,10 @@ func Switch(ctx context.Context, s *stage.Stage) (string, error) {
 	if err != nil {
 		return "", err
 	}
+	// Events that the killed relay had not sent are another's (design D18); without any, retention removes them.
+	if _, err := c.Add("outbox-relay", append([]string{"HTTP_ADDR=" + world.FreeAddr()}, kafka.Env...)...); err != nil {
+		return "", err
+	}
 	if err := c.Verify(ctx, total, nil); err != nil {
 		return "", err
 	}
