@@ -21,7 +21,7 @@ var ErrUnavailable = errors.New("queue unavailable")
 
 // Delivery is one message that names a task.
 type Delivery struct {
-	ID     string            // the queue's own id: a stream entry id
+	ID     string            // the queue's own id, at most 31 of the characters 0123456789-:k./, which is what tasks keep
 	TaskID string            // empty when the message cannot be decoded
 	Body   Body              // nil when TaskID is empty
 	Raw    map[string]string // the fields as they came, when they cannot be decoded
