@@ -9,7 +9,7 @@ import (
 
 // ClaimRequest is one wish to run one task.
 type ClaimRequest struct {
-	Owner    string // process and call, unique per call; at most 32 ASCII characters
+	Owner    string // "process/number of the call", unique per call; the process has at most 32 ASCII characters
 	Process  string // the part of Owner that stays the same for the process
 	Actor    Actor
 	Delivery string // the message that brought it, at most 31 of the characters 0123456789-:k./; empty: the recovery loop

@@ -241,24 +241,16 @@ func TestSweepsUseTheIndex(t *testing.T) {
 // log no index leads to a body, and such a query once took minutes.
 func TestViewsBeginWithBodies(t *testing.T) {
 	t.Parallel()
-	s, ctx := migrated(t, databases["mysql"](t)), t.Context()
+	s := migrated(t, databases["mysql"](t))
 	submitted(t, s, 40)
 	for query, want := range map[string][]string{
 		"SELECT COUNT(*) FROM ingest_task WHERE fence <> 1":               {"b", "t", "w"},
 		"SELECT COUNT(*) FROM ingest_task_transition WHERE message <> ''": {"t", "l", "c"},
 	} {
-		order, err := sqldb.Collect(ctx, s.DB(), func(rows *sql.Rows) (string, error) {
-			columns, err := rows.Columns()
-			require.NoError(t, err)
-			values := make([]sql.NullString, len(columns))
-			targets := make([]any, len(columns))
-			for i := range values {
-				targets[i] = &values[i]
-			}
-			err = rows.Scan(targets...)
-			return values[slices.Index(columns, "table")].String, err
-		}, "EXPLAIN "+query)
-		require.NoError(t, err)
+		var order []string
+		for _, line := range planOf(t, s.DB(), query) {
+			order = append(order, line["table"])
+		}
 		require.Equal(t, want, order, query)
 	}
 }
@@ -266,17 +258,17 @@ func TestViewsBeginWithBodies(t *testing.T) {
 const digits = "SELECT 0 AS n UNION ALL SELECT 1 UNION ALL SELECT 2 UNION ALL SELECT 3 UNION ALL SELECT 4 " +
 	"UNION ALL SELECT 5 UNION ALL SELECT 6 UNION ALL SELECT 7 UNION ALL SELECT 8 UNION ALL SELECT 9"
 
-// explain returns the index of the first table, t or b, in a statement's plan, the rows that running it really read, and the plan's remarks.
-func explain(t *testing.T, db *sql.DB, query string, args ...any) (key string, examined int64, extra string) {
+// planOf returns the lines of a statement's plan, each by the names of its columns.
+func planOf(t *testing.T, db interface {
+	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
+}, query string, args ...any) []map[string]string {
 	t.Helper()
-	conn, err := db.Conn(t.Context())
-	require.NoError(t, err)
-	defer conn.Close() //nolint:errcheck // a test's connection
-	rows, err := conn.QueryContext(t.Context(), "EXPLAIN "+query, args...)
+	rows, err := db.QueryContext(t.Context(), "EXPLAIN "+query, args...)
 	require.NoError(t, err)
 	defer rows.Close() //nolint:errcheck // a test's rows
 	columns, err := rows.Columns()
 	require.NoError(t, err)
+	var plan []map[string]string
 	for rows.Next() {
 		values := make([]sql.NullString, len(columns))
 		targets := make([]any, len(columns))
@@ -288,12 +280,23 @@ func explain(t *testing.T, db *sql.DB, query string, args ...any) (key string, e
 		for i, c := range columns {
 			line[c] = values[i].String
 		}
+		plan = append(plan, line)
+	}
+	require.NoError(t, rows.Err())
+	return plan
+}
+
+// explain returns the index of the first table, t or b, in a statement's plan, the rows that running it really read, and the plan's remarks.
+func explain(t *testing.T, db *sql.DB, query string, args ...any) (key string, examined int64, extra string) {
+	t.Helper()
+	conn, err := db.Conn(t.Context())
+	require.NoError(t, err)
+	defer conn.Close() //nolint:errcheck // a test's connection
+	for _, line := range planOf(t, conn, query, args...) {
 		if table := line["table"]; key == "" && (table == "t" || table == "b") {
 			key, extra = line["key"], line["Extra"]
 		}
 	}
-	require.NoError(t, rows.Err())
-	require.NoError(t, rows.Close())
 	read := func() (sum int64) {
 		rows, err := conn.QueryContext(t.Context(), "SHOW SESSION STATUS LIKE 'Handler_read%'")
 		require.NoError(t, err)

@@ -17,16 +17,16 @@ import (
 const (
 	callBits = 36 // a process may make 2^36 claims, and a database may see 2^27 processes
 	maxCall  = int64(1)<<callBits - 1
+	// maxProcess is how long a process's name may be.
+	maxProcess = 32
 	// mostTries is far more than a call needs: one, and another for each new timeline that begins meanwhile.
 	mostTries = 5
 )
 
-// unknownWorkersError names processes whose numbers are not known in a timeline.
-type unknownWorkersError struct{ names []string }
+// unknownWorkerError names a process whose number is not known in a timeline.
+type unknownWorkerError struct{ name string }
 
-func (e *unknownWorkersError) Error() string {
-	return "the numbers of " + strings.Join(e.names, ", ") + " are not known"
-}
+func (e *unknownWorkerError) Error() string { return "the number of " + e.name + " is not known" }
 
 // workers are the numbers of processes in one timeline: a database that was restored may have given them to others.
 type workers struct {
@@ -52,13 +52,10 @@ func (w *workers) number(epoch int64, owner string) (int64, error) {
 	defer w.mu.Unlock()
 	no, known := w.no[name]
 	if !known || epoch != anyEpoch && w.epoch != epoch {
-		return 0, &unknownWorkersError{[]string{name}}
+		return 0, &unknownWorkerError{name}
 	}
 	return no<<callBits | call, nil
 }
-
-// maxProcess is how long a process's name may be.
-const maxProcess = 32
 
 // numbered finds the owners of changes as states have them, and refuses what states cannot keep.
 func (s *Store) numbered(epoch int64, changes []changed) error {
@@ -84,40 +81,33 @@ func (s *Store) numbered(epoch int64, changes []changed) error {
 	return nil
 }
 
-// withWorkers does work that needs the numbers of processes, which it names in its error when it does not know them.
+// withWorkers does work that needs the numbers of processes. Its error names one that it does not know.
 func (s *Store) withWorkers(ctx context.Context, work func() error) error {
 	for tries := 0; ; tries++ {
 		err := work()
-		var unknown *unknownWorkersError
+		var unknown *unknownWorkerError
 		if !errors.As(err, &unknown) || tries == mostTries {
 			return err
 		}
-		if err := s.register(ctx, unknown.names); err != nil {
+		if err := s.register(ctx, unknown.name); err != nil {
 			return err
 		}
 	}
 }
 
-// register reads the numbers of processes, and gives one to each that has none.
-func (s *Store) register(ctx context.Context, names []string) error {
-	found, epoch := map[string]int64{}, int64(0)
+// register reads the number of a process, and gives it one if it has none.
+func (s *Store) register(ctx context.Context, name string) error {
+	var no, epoch int64
 	err := s.Transact(ctx, func(ctx context.Context, tx taskstate.Tx) error {
 		m, err := s.ClockIn(ctx, tx)
 		if err != nil {
 			return err
 		}
 		epoch = m.Epoch
-		for _, name := range names {
-			if _, err := tx.ExecContext(ctx, s.queries.Get("WorkerAdd"), name, m.Now); err != nil {
-				return err
-			}
-			var no int64
-			if err := tx.QueryRowContext(ctx, s.queries.Get("WorkerOf"), name).Scan(&no); err != nil {
-				return err
-			}
-			found[name] = no
+		if _, err := tx.ExecContext(ctx, s.queries.Get("WorkerAdd"), name, m.Now); err != nil {
+			return err
 		}
-		return nil
+		return tx.QueryRowContext(ctx, s.queries.Get("WorkerOf"), name).Scan(&no)
 	}, func(context.Context, taskstate.Tx) (bool, error) { return false, nil }) // done twice is as done once
 	if err != nil {
 		return fmt.Errorf("number the process: %w", err)
@@ -127,8 +117,6 @@ func (s *Store) register(ctx context.Context, names []string) error {
 	if s.workers.no == nil || s.workers.epoch != epoch {
 		s.workers.epoch, s.workers.no = epoch, map[string]int64{}
 	}
-	for name, no := range found {
-		s.workers.no[name] = no
-	}
+	s.workers.no[name] = no
 	return nil
 }
