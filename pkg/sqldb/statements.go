@@ -75,8 +75,8 @@ var words = map[Dialect]map[string]string{
 	},
 }
 
-// ownerByConcat is @owner where || joins texts.
-const ownerByConcat = "CASE § WHEN 0 THEN '' ELSE COALESCE((SELECT w.name || '/' || (§ & 68719476735) FROM ingest_worker w WHERE w.no = § >> 36), '') END"
+// ownerText is @owner; CONCAT is known everywhere.
+const ownerText = "CASE § WHEN 0 THEN '' ELSE COALESCE((SELECT CONCAT(w.name, '/', § & 68719476735) FROM ingest_worker w WHERE w.no = § >> 36), '') END"
 
 // templates are the macros that put their argument (§) into a text, by dialect.
 var templates = map[Dialect]map[string]string{
@@ -85,17 +85,17 @@ var templates = map[Dialect]map[string]string{
 		"textid":      "LOWER(CONCAT_WS('-', HEX(SUBSTR(§, 1, 4)), HEX(SUBSTR(§, 5, 2)), HEX(SUBSTR(§, 7, 2)), HEX(SUBSTR(§, 9, 2)), HEX(SUBSTR(§, 11))))",
 		"forupdateof": "FOR UPDATE", "skiplockedof": "FOR UPDATE SKIP LOCKED",
 		"delivery": "CASE § WHEN X'FFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFF' THEN '' ELSE REPLACE(REPLACE(REPLACE(REPLACE(REPLACE(TRIM(TRAILING 'F' FROM HEX(§)), 'A', '-'), 'B', ':'), 'C', 'k'), 'D', '.'), 'E', '/') END",
-		"owner":    "CASE § WHEN 0 THEN '' ELSE COALESCE((SELECT CONCAT(w.name, '/', § & 68719476735) FROM ingest_worker w WHERE w.no = § >> 36), '') END",
+		"owner":    ownerText,
 	},
 	Postgres: {
 		"in": "(statement_timestamp() + CAST(§ AS bigint) * INTERVAL '1 microsecond')", "force": "",
 		"rawid": "CAST(§ AS uuid)", "textid": "CAST(§ AS text)",
 		"forupdateof": "FOR UPDATE OF §", "skiplockedof": "FOR UPDATE OF § SKIP LOCKED",
-		"delivery": "§", "owner": ownerByConcat,
+		"delivery": "§", "owner": ownerText,
 	},
 	SQLite: {
 		"in": "mw_add(mw_now(), §)", "force": "", "rawid": "§", "textid": "§", "forupdateof": "", "skiplockedof": "",
-		"delivery": "§", "owner": ownerByConcat,
+		"delivery": "§", "owner": ownerText,
 	},
 }
 
