@@ -62,7 +62,7 @@ var allowances = map[string]spared{
 	}},
 	"lease: just ended": {"L2", func(w *world) {
 		w.abandon()
-		w.sql(`UPDATE ingest_task_state SET wake_at = ? WHERE status = 'RUNNING'`, now())
+		w.sql(`UPDATE ingest_worker SET lease_until = ?`, now())
 	}},
 	"rest: suspended": {"L1", func(w *world) {
 		w.state("status = 'SUSPENDED'", w.accept(w.id("8002"), "key-9"))

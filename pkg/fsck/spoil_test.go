@@ -40,7 +40,7 @@ func (w *world) forget() {
 func (w *world) abandon() {
 	id := w.accept(w.id("8002"), "key-8")
 	w.claim(id, "w1", "8-0")
-	w.state("wake_at = ?", id, ago())
+	w.sql(`UPDATE ingest_worker SET lease_until = ?`, ago())
 }
 
 // claimed is the time of a task's first claim.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/millweir/millweir/pkg/crash"
@@ -11,7 +12,86 @@ import (
 	"github.com/millweir/millweir/pkg/taskstate"
 )
 
-// beatLoop renews leases, writes progress and watches for silence, until ctx ends.
+// leaseLoop renews the lease of the process and gives up what it does not know to hold, until ctx ends. Nothing else that is to be
+// written makes it wait.
+func (r *Runner) leaseLoop(ctx context.Context) {
+	ticker := time.NewTicker(r.cfg.heartbeat())
+	defer ticker.Stop()
+	var renewed time.Time
+	for calls := int64(0); ; {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+		now, last := r.deps.Now(), r.calls.Load()
+		empty, _ := r.claims.Empty()
+		idle := last == calls && empty && !r.asking.Open() && !r.isolated.Active()
+		if idle || local.Elapsed(now, renewed) < r.cfg.Policy.Lease/3 {
+			continue
+		}
+		if err := r.renewOnce(ctx); err != nil {
+			r.health.Warn(ctx, "runner: renew the lease", err)
+			continue
+		}
+		renewed, calls = now, last
+		if err := r.forgottenOnce(ctx); err != nil {
+			r.health.Warn(ctx, "runner: look for what is forgotten", err)
+		}
+	}
+}
+
+// renewOnce lets the lease last from now on.
+func (r *Runner) renewOnce(ctx context.Context) error {
+	lease := r.cfg.Policy.Lease
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), max(lease/3, r.cfg.heartbeat()))
+	defer cancel()
+	return r.store.Renew(ctx, r.cfg.Process, lease)
+}
+
+// forgottenOnce gives up the RUNNING tasks of this process of which it knows nothing: its lease would keep them for as long as it
+// lives (design D22). Whatever it holds after the table was read, it may have held then: that is asked last. The look goes further ahead
+// than the next one comes late, so that nobody else has to look at this process's calls.
+func (r *Runner) forgottenOnce(ctx context.Context) error {
+	ctx, cancel := local.Bounded(ctx)
+	defer cancel()
+	held, err := r.store.Held(ctx, r.cfg.Process, r.cfg.Policy.Lease/2)
+	if err != nil {
+		return err
+	}
+	held = slices.DeleteFunc(held, func(t taskstate.HeldTask) bool {
+		return r.asking.Has(t.Owner) || r.isolated.Holds(t.Owner) || r.claims.Has(t.TaskID, t.Fence)
+	})
+	return r.abandon(ctx, held)
+}
+
+// abandon gives tasks up: others take them over when the lease would have ended.
+func (r *Runner) abandon(ctx context.Context, tasks []taskstate.HeldTask) error {
+	if len(tasks) == 0 {
+		return nil
+	}
+	ids, of := make([]string, len(tasks)), make(map[string]taskstate.HeldTask, len(tasks))
+	for i, t := range tasks {
+		ids[i], of[t.TaskID] = t.TaskID, t
+	}
+	outs, err := r.store.Apply(ctx, taskstate.Batch{
+		IDs: ids, Scope: taskstate.System(),
+		Decide: taskstate.Each(func(m taskstate.DBClock, t taskstate.Task) taskstate.Decision {
+			return taskstate.Abandon(m, t, of[t.ID])
+		}),
+	})
+	if err != nil {
+		return fmt.Errorf("give up %d tasks: %w", len(tasks), err)
+	}
+	for _, o := range outs {
+		if o.Err == nil && o.Answer == taskstate.AnswerApplied {
+			r.deps.Log.WarnContext(ctx, "runner: a task is given up: the row names this process, which does not run it", "task_id", o.TaskID)
+		}
+	}
+	return nil
+}
+
+// beatLoop writes progress, asks whether claims hold and watches for silence, until ctx ends.
 func (r *Runner) beatLoop(ctx context.Context) {
 	ticker := time.NewTicker(r.cfg.heartbeat())
 	defer ticker.Stop()
@@ -44,7 +124,7 @@ func (r *Runner) wakeOnce(ctx context.Context) {
 		"seconds", stood.Seconds(), "tasks", len(all))
 }
 
-// beatOnce writes one statement for all claims and the reservation that have something to say, or none.
+// beatOnce sends one heartbeat of all claims that have something to say or have not asked for long, and the reservation, or none.
 func (r *Runner) beatOnce(ctx context.Context) error {
 	now, lease := r.deps.Now(), r.cfg.Policy.Lease
 	var beats []taskstate.Beat
@@ -65,14 +145,19 @@ func (r *Runner) beatOnce(ctx context.Context) error {
 	defer cancel()
 	crash.Point("worker.on_heartbeat")
 	lost, err := r.store.Heartbeat(ctx, lease, beats)
-	if err != nil {
-		return fmt.Errorf("renew %d leases: %w", len(beats), err)
-	}
-	crash.Point("worker.after_heartbeat")
 	gone := make(map[string]bool, len(lost))
 	for _, id := range lost {
 		gone[id] = true
 	}
+	if err != nil {
+		for _, h := range held {
+			if gone[h.Task.ID] {
+				h.Lose()
+			}
+		}
+		return fmt.Errorf("heartbeat of %d tasks: %w", len(beats), err)
+	}
+	crash.Point("worker.after_heartbeat")
 	for i, h := range held {
 		if gone[h.Task.ID] {
 			h.Lose()
@@ -89,6 +174,7 @@ func (r *Runner) beatOnce(ctx context.Context) error {
 // watchOnce cancels runs that report nothing for their stage's limit, and gives up those that do not return (design D15).
 func (r *Runner) watchOnce(ctx context.Context) {
 	now := r.deps.Now()
+	var hung []taskstate.HeldTask
 	for _, h := range r.claims.All() {
 		switch h.Watch(now, r.cfg.stallLimit) {
 		case local.SilenceNone:
@@ -101,7 +187,13 @@ func (r *Runner) watchOnce(ctx context.Context) {
 			r.slots.WriteOff(h.Recovery)
 			r.m.SlotsLost.Inc()
 			r.transport.Release(h.Delivery)
-			r.claims.Drop(h) // its lease ends it: from here on it is a task like any other's
+			r.claims.Drop(h) // from here on it is a task like any other's
+			hung = append(hung, taskstate.HeldTask{TaskID: h.Task.ID, Fence: h.Token.Fence, Owner: h.Owner})
 		}
+	}
+	ctx, cancel := local.Bounded(ctx)
+	defer cancel()
+	if err := r.abandon(ctx, hung); err != nil {
+		r.health.Warn(ctx, "runner: give up runs that hang", err) // the next look at what is forgotten does it
 	}
 }

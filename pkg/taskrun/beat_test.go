@@ -106,3 +106,77 @@ func TestHungRunIsWrittenOff(t *testing.T) {
 		require.Equal(t, 1, p.slots.Idle())
 	})
 }
+
+// A process whose rows say that it runs a task of which it knows nothing gives it up: nobody else would ever look at it.
+func TestWhatAProcessHasForgottenIsTakenOver(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.task("x")
+		w.task("y")
+		release := make(chan struct{})
+		var log logged
+		w.log = &log
+		p := w.start("p", &testHandler{run: func(_ context.Context, j Job) Result { <-release; return Result{} }},
+			func(c *Config) { c.StallLimit = nil })
+		stillFor(time.Second)
+		w.log = nil
+		other := w.start("q", &testHandler{}, func(c *Config) { c.MainLoop = false })
+		for _, h := range p.claims.All() {
+			if h.Task.ID == "x" {
+				p.claims.Drop(h)
+			}
+		}
+		stillFor(time.Minute)
+		require.Equal(t, []string{"x"}, other.kind.ran())
+		require.Contains(t, log.String(), "a task is given up")
+		row := w.store.get("x")
+		require.Equal(t, []any{taskstate.StatusSucceeded, int64(2), 1}, []any{row.Status, row.Fence, row.CrashCount})
+		row = w.store.get("y")
+		require.Equal(t, []any{taskstate.StatusRunning, int64(1), 0}, []any{row.Status, row.Fence, row.CrashCount}, "what it holds stays")
+		close(release)
+		stillFor(time.Second)
+	})
+}
+
+// The answer to a claim is under way for longer than a lease: the process asks its table meanwhile, and does not give up what it is
+// about to run.
+func TestAClaimUnderWayIsNotGivenUp(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.task("x")
+		committed := false
+		w.store.setFault(func(op string) error {
+			if op == "apply!" && !committed {
+				committed = true
+				<-time.After(40 * time.Second)
+			}
+			return nil
+		})
+		p := w.start("p", &testHandler{})
+		w.start("q", &testHandler{}, func(c *Config) { c.MainLoop = false })
+		stillFor(39 * time.Second)
+		require.Positive(t, w.store.called("held"))
+		row := w.store.get("x")
+		require.Equal(t, []any{taskstate.StatusRunning, int64(1)}, []any{row.Status, row.Fence})
+		require.True(t, row.LeaseExpiresAt().After(instant()), "the lease of the process is renewed")
+		stillFor(5 * time.Second)
+		require.Equal(t, []string{"x"}, p.kind.ran())
+		row = w.store.get("x")
+		require.Equal(t, []any{taskstate.StatusSucceeded, int64(1), 0}, []any{row.Status, row.Fence, row.CrashCount})
+	})
+}
+
+// A process that holds nothing and claims nothing writes nothing.
+func TestAnIdleProcessRenewsNoLease(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.start("p", &testHandler{})
+		stillFor(5 * time.Minute)
+		n := w.store.called("renew")
+		require.LessOrEqual(t, n, 1)
+		w.task("x")
+		stillFor(5 * time.Minute)
+		require.Equal(t, taskstate.StatusSucceeded, w.store.get("x").Status)
+		require.LessOrEqual(t, w.store.called("renew"), n+2)
+	})
+}

@@ -244,7 +244,7 @@ func (r *Runner) started(ctx context.Context, c *claimTx, o taskstate.Outcome, r
 	h := &local.Claim{
 		Task: o.After, Token: taskstate.Token{Epoch: c.m.Epoch, Fence: o.After.Fence}, Owner: o.After.LeaseOwner,
 		Delivery: entry, Recovery: recovery,
-		Began: now, Renewed: c.began, Reported: now, StageBegan: now, Progress: o.After.Progress,
+		Began: now, Asked: c.began, Reported: now, StageBegan: now, Progress: o.After.Progress,
 	}
 	h.Base, h.Span = ctx, silentSpan
 	if !r.silent() {

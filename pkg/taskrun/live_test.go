@@ -340,18 +340,22 @@ func TestLiveIsolatedRun(t *testing.T) {
 // crashTwice lets tasks be claimed and taken over until one more crash would end them, and hands them back.
 func (l *lab) crashTwice(tasks []taskstate.Task) {
 	p := taskrun.NewDefaultConfig().Policy
-	p.Lease = time.Microsecond
+	p.Lease = 100 * time.Millisecond
 	ids := []string{tasks[0].ID, tasks[1].ID}
-	claim := func(n int) {
-		_, err := l.store.Apply(context.Background(), taskstate.Batch{
-			IDs: ids, Scope: taskstate.System(), Decide: taskstate.Each(func(m taskstate.DBClock, t taskstate.Task) taskstate.Decision {
-				return taskstate.Claim(p, m, t, taskstate.ClaimRequest{
-					Owner: fmt.Sprint("x/", n), Process: "x", Takeover: true, Alone: true,
-					Actor: taskstate.Actor{Kind: taskstate.ActorWorker, Name: "x"},
-				})
-			}),
+	claim := func(n int) { // each by another process
+		process := fmt.Sprint("x", n)
+		l.eventually("lease ended", func() bool {
+			outs, err := l.store.Apply(context.Background(), taskstate.Batch{
+				IDs: ids, Scope: taskstate.System(), Decide: taskstate.Each(func(m taskstate.DBClock, t taskstate.Task) taskstate.Decision {
+					return taskstate.Claim(p, m, t, taskstate.ClaimRequest{
+						Owner: process + "/1", Process: process, Takeover: true, Alone: true,
+						Actor: taskstate.Actor{Kind: taskstate.ActorWorker, Name: process},
+					})
+				}),
+			})
+			require.NoError(l.t, err)
+			return outs[0].Answer == taskstate.AnswerClaimed && outs[1].Answer == taskstate.AnswerClaimed
 		})
-		require.NoError(l.t, err)
 	}
 	for n := range 3 {
 		claim(n)

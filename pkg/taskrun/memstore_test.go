@@ -24,6 +24,8 @@ type memStore struct {
 	log   []taskstate.Transition
 	epoch int64
 	calls map[string]int
+	// leases are until when processes have theirs, by name.
+	leases map[string]time.Time
 	// locked is a row that another transaction has: no sweep takes it.
 	locked string
 	// fault is asked before each call, by its name; after what is committed, with the name and "!" behind it.
@@ -36,7 +38,7 @@ type memStore struct {
 }
 
 func newMemStore() *memStore {
-	return &memStore{rows: map[string]taskstate.Task{}, epoch: 7, calls: map[string]int{}}
+	return &memStore{rows: map[string]taskstate.Task{}, epoch: 7, calls: map[string]int{}, leases: map[string]time.Time{}}
 }
 
 // put inserts a task that was promised now.
@@ -242,6 +244,13 @@ func (s *memStore) write(ctx context.Context, tasks []taskstate.Task, decide tas
 				return nil, fmt.Errorf("change of %s: %s → %s for %s is not legal", c.TaskID, c.From, c.To, c.Reason)
 			}
 			o.After = render(tasks[i], c, m.Now)
+			if c.Wake.Kind == taskstate.DelayLease {
+				process := processOf(c.LeaseOwner)
+				if s.leases[process].Before(m.Now.Add(c.Wake.In / 3)) {
+					s.renew(process, m.Now.Add(c.Wake.In))
+				}
+				o.After.WakeAt = s.leases[process]
+			}
 			if c.Progress == tasks[i].Progress { // a heartbeat may have written more than a holder's copy says
 				o.After.Progress = s.rows[c.TaskID].Progress
 			}
@@ -275,7 +284,7 @@ func (s *memStore) write(ctx context.Context, tasks []taskstate.Task, decide tas
 func render(t taskstate.Task, c *taskstate.Change, now time.Time) taskstate.Task {
 	set := func(at *time.Time, d taskstate.Delay) {
 		switch d.Kind {
-		case taskstate.DelayKeep:
+		case taskstate.DelayKeep, taskstate.DelayLease:
 		case taskstate.DelayNever:
 			*at = time.Time{}
 		case taskstate.DelayIn:
@@ -292,6 +301,47 @@ func render(t taskstate.Task, c *taskstate.Change, now time.Time) taskstate.Task
 	return t
 }
 
+// processOf is the part of an owner that names the process.
+func processOf(owner string) string {
+	process, _, _ := strings.Cut(owner, "/")
+	return process
+}
+
+// renew sets the lease of a process, which is that of all its claims; s.mu is held.
+func (s *memStore) renew(process string, until time.Time) {
+	s.leases[process] = until
+	for id, t := range s.rows {
+		if t.Status == taskstate.StatusRunning && processOf(t.LeaseOwner) == process {
+			t.WakeAt = until
+			s.rows[id] = t
+		}
+	}
+}
+
+func (s *memStore) Renew(ctx context.Context, process string, lease time.Duration) error {
+	if err := s.enter(ctx, "renew"); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.renew(process, instant().Add(lease))
+	return nil
+}
+
+func (s *memStore) Held(ctx context.Context, process string, _ time.Duration) (held []taskstate.HeldTask, err error) {
+	if err := s.enter(ctx, "held"); err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for id, t := range s.rows {
+		if t.Status == taskstate.StatusRunning && processOf(t.LeaseOwner) == process {
+			held = append(held, taskstate.HeldTask{TaskID: id, Fence: t.Fence, Owner: t.LeaseOwner})
+		}
+	}
+	return held, nil
+}
+
 func (s *memStore) Heartbeat(ctx context.Context, lease time.Duration, beats []taskstate.Beat) ([]string, error) {
 	if err := s.enter(ctx, "heartbeat"); err != nil {
 		return nil, err
@@ -305,7 +355,7 @@ func (s *memStore) Heartbeat(ctx context.Context, lease time.Duration, beats []t
 			lost = append(lost, b.TaskID)
 			continue
 		}
-		if b.Renew {
+		if b.Renew && t.Status != taskstate.StatusRunning {
 			t.WakeAt = instant().Add(lease)
 		}
 		if b.Progress != nil {

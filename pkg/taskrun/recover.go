@@ -134,6 +134,8 @@ func (r *Runner) recoverStatus(ctx context.Context, status taskstate.Status) (wo
 	crash.Point("recovery.after_scan")
 	outs, err := c.sweep(ctx, status, n)
 	// Ask the very rows what became of them, however long the database is away: what the lost answer claimed has no other holder.
+	// Leases are judged in sweeps alone.
+	c.req.Takeover = false
 	pauses := local.Backoff()
 	for unsure := errors.Is(err, taskstate.ErrOutcomeUnknown) && len(c.types) > 0; unsure && err != nil && pause.For(ctx, pauses.Next()); {
 		outs, err = c.byIDs(ctx, slices.Sorted(maps.Keys(c.types)))

@@ -146,6 +146,7 @@ func (r *Runner) goEarly(ctx context.Context, g *sync.WaitGroup) {
 
 // goLate starts what ends after the last task: heartbeats, outcomes, and the member of the group.
 func (r *Runner) goLate(ctx context.Context, g *sync.WaitGroup) {
+	g.Go(func() { r.leaseLoop(ctx) })
 	g.Go(func() { r.beatLoop(ctx) })
 	g.Go(func() { r.finishLoop(ctx) })
 	g.Go(func() { r.relieveLoop(ctx) })

@@ -183,7 +183,7 @@ func TestOwnExpiredClaimsAreLeftAlone(t *testing.T) {
 				}}, func(c *Config) { c.Concurrency, c.SweepBatch, c.StallLimit = own+1, 500, nil })
 				stillFor(time.Second)
 				w.store.setFault(func(op string) error {
-					if op == "heartbeat" {
+					if op == "heartbeat" || op == "renew" {
 						return taskstate.ErrUnavailable
 					}
 					return nil

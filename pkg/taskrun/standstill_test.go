@@ -2,6 +2,7 @@ package taskrun
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"testing"
 	"time"
@@ -86,6 +87,18 @@ func (x stoppedStore) Heartbeat(ctx context.Context, lease time.Duration, beats 
 	return x.memStore.Heartbeat(ctx, lease, beats)
 }
 
+func (x stoppedStore) Renew(ctx context.Context, process string, lease time.Duration) error {
+	ctx = x.s.begin(ctx)
+	defer x.s.wait()
+	return x.memStore.Renew(ctx, process, lease)
+}
+
+func (x stoppedStore) Held(ctx context.Context, process string, within time.Duration) ([]taskstate.HeldTask, error) {
+	ctx = x.s.begin(ctx)
+	defer x.s.wait()
+	return x.memStore.Held(ctx, process, within)
+}
+
 func (x stoppedStore) NextWake(ctx context.Context, status taskstate.Status, limit time.Duration) (time.Duration, error) {
 	ctx = x.s.begin(ctx)
 	defer x.s.wait()
@@ -107,7 +120,7 @@ func TestAllStandStillAndNoCrashIsCounted(t *testing.T) {
 		}
 		stillFor(time.Second)
 		require.Len(t, kind.ran(), 2)
-		w.store.setFault(slowly("heartbeat", 3*time.Second)) // the recovery loops are awake first
+		w.store.setFault(slowly("renew", 3*time.Second)) // the recovery loops are awake first
 		w.stop(40 * time.Second)
 		for _, id := range []string{"x", "y"} {
 			require.False(t, w.store.get(id).LeaseExpiresAt().After(instant()), "the standstill was too short")
@@ -213,11 +226,14 @@ func TestAClaimUnderWayIsNotTakenOver(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := newWorld(t)
 		w.task("x")
-		committed := false
+		committed, woken := false, false
 		w.store.setFault(func(op string) error {
 			if op == "apply!" && !committed {
 				committed = true
 				<-time.After(40 * time.Second) // the lane alone: the worst order
+			}
+			if op == "renew" && !woken {
+				return errors.New("it stood still too")
 			}
 			return nil
 		})
@@ -227,6 +243,7 @@ func TestAClaimUnderWayIsNotTakenOver(t *testing.T) {
 		row := w.store.get("x")
 		require.False(t, row.LeaseExpiresAt().After(instant()))
 		require.Equal(t, int64(1), row.Fence, "nobody took it over")
+		woken = true
 		stillFor(5 * time.Second)
 		require.Equal(t, []string{"x"}, p.kind.ran())
 		row = w.store.get("x")

@@ -37,6 +37,7 @@ const (
 	DelayKeep  DelayKind = iota // leave the column as it is
 	DelayNever                  // the column's "none"
 	DelayIn                     // now + In
+	DelayLease                  // the end of the new holder's lease; a third of In is left of it at least
 )
 
 // Keep leaves the column as it is.
@@ -48,8 +49,12 @@ func Never() Delay { return Delay{Kind: DelayNever} }
 // In is the moment of the statement plus d.
 func In(d time.Duration) Delay { return Delay{Kind: DelayIn, In: d} }
 
+// Lease is the end of the lease that the new holder has for all of its claims (design D22): it lasts d when it is renewed, and a
+// process that has less than a third of that left renews it before it claims.
+func Lease(d time.Duration) Delay { return Delay{Kind: DelayLease, In: d} }
+
 // Change is one conditional update of one row.
-// The store writes it with the predicate (id, status = From, fence = Fence, lease_owner = Owner) and adds the audit row unless Silent.
+// The store writes it with the predicate (id, status = From, fence = Fence) and adds the audit row unless Silent.
 type Change struct {
 	TaskID string
 

@@ -89,14 +89,17 @@ func reserve(p Policy, m DBClock, t Task, r ClaimRequest) Decision {
 		return leave(t, AnswerIsolated)
 	}
 	c := change(t, m)
-	c.Silent, c.LeaseOwner, c.Wake = true, r.Owner, In(p.Lease)
+	c.Silent, c.Actor, c.LeaseOwner, c.Wake = true, r.Actor, r.Owner, In(p.Lease)
+	if t.Status == StatusRunning {
+		c.Wake = Lease(p.Lease)
+	}
 	return decide(AnswerReserved, c)
 }
 
-// hold completes a claim: fence + 1, a lease, the delivery that brought it.
+// hold completes a claim: fence + 1, the process's lease, the delivery that brought it.
 func hold(p Policy, c *Change, r ClaimRequest) Decision {
 	c.NewFence++
-	c.LeaseOwner, c.Wake = r.Owner, In(p.Lease)
+	c.LeaseOwner, c.Wake = r.Owner, Lease(p.Lease)
 	c.EnqueueCount = 0
 	if r.Delivery != "" {
 		c.Delivery = r.Delivery
@@ -119,6 +122,17 @@ func Release(p Policy, m DBClock, t Task, owner string) Decision {
 	case StatusNone, StatusSucceeded, StatusDead, StatusSuspended, StatusCancelled:
 		return leave(t, AnswerKept)
 	}
+	return decide(AnswerApplied, c)
+}
+
+// Abandon gives up a claim, or a RUNNING task's reservation, of a process that lives and knows nothing of it any more: nobody would
+// end it. It is taken over when the lease would have ended without another heartbeat.
+func Abandon(m DBClock, t Task, held HeldTask) Decision {
+	if t.Status != StatusRunning || t.Fence != held.Fence || t.LeaseOwner != held.Owner {
+		return leave(t, AnswerKept)
+	}
+	c := change(t, m)
+	c.Silent, c.LeaseOwner, c.Wake = true, "", In(t.WakeAt.Sub(m.Now))
 	return decide(AnswerApplied, c)
 }
 

@@ -83,7 +83,7 @@ func TestClaimTable(t *testing.T) {
 		}
 	}
 	c = Claim(rules, moment, expired(0), request("p2")).Change
-	if c.CrashCount != 1 || c.AttemptCount != 0 || c.Message != "lease expired" || c.Delivery != "d" || c.Wake != In(rules.Lease) {
+	if c.CrashCount != 1 || c.AttemptCount != 0 || c.Message != "lease expired" || c.Delivery != "d" || c.Wake != Lease(rules.Lease) {
 		t.Errorf("takeover: got %+v", c)
 	}
 	quiet := request("p2")

@@ -196,7 +196,7 @@ func checkChange(t *testing.T, name string, before Task, c *Change) {
 		t.Errorf("%s: a restart keeps counts: %+v", name, c)
 	case !c.Silent && (c.To == StatusRetrying) != (c.NextRetry.Kind == DelayIn):
 		t.Errorf("%s: next retry %+v in %s", name, c.NextRetry, c.To)
-	case !c.Silent && c.To == StatusRunning && c.Wake.Kind != DelayIn:
+	case !c.Silent && c.To == StatusRunning && c.Wake.Kind != DelayLease:
 		t.Errorf("%s: lease %+v in %s", name, c.Wake, c.To)
 	case !c.Silent && c.To == StatusRunning && c.LeaseOwner == "":
 		t.Errorf("%s: running without a holder", name)

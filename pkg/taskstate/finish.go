@@ -25,7 +25,7 @@ func Succeed(m DBClock, t Task, h Holder, result json.RawMessage, message string
 	c.Result, c.ThrottleCount = result, 0
 	c.LastError, c.ErrorMessage, c.ErrorCode = "", "", ""
 	c.Progress.Stage, c.Progress.Percent = StageDone, 100
-	c.LeaseOwner, c.Wake = t.LeaseOwner, Keep() // who did it, and until when it had it: to blank columns would cost every task
+	c.LeaseOwner = t.LeaseOwner // who did it: to blank a column would cost every task
 	return decide(AnswerApplied, c)
 }
 

@@ -14,7 +14,7 @@ func apply(t Task, c *Change, at time.Time) Task {
 		switch d.Kind {
 		case DelayNever:
 			return time.Time{}
-		case DelayIn:
+		case DelayIn, DelayLease:
 			return at.Add(d.In)
 		}
 		return old

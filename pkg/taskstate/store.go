@@ -164,8 +164,15 @@ type Beat struct {
 	Status   Status // RUNNING, or the status of a reserved row
 	Token    Token
 	Owner    string    // lease_owner as the claim set it
-	Renew    bool      // set the lease anew
+	Renew    bool      // set the lease of a QUEUED or RETRYING task's reservation anew
 	Progress *Progress // nil: unchanged
+}
+
+// HeldTask is a RUNNING task as its state names its holder or reserver.
+type HeldTask struct {
+	TaskID string
+	Fence  int64
+	Owner  string // lease_owner
 }
 
 // Store keeps tasks with their log. All methods are safe for concurrent use.
@@ -182,7 +189,13 @@ type Store interface {
 	Apply(ctx context.Context, b Batch) ([]Outcome, error)
 	// Sweep locks at most s.Limit rows of one status in wake_at order that no other transaction has locked, and goes on as Apply.
 	Sweep(ctx context.Context, s Sweep) ([]Outcome, error)
-	// Heartbeat renews leases and writes progress in one statement for all beats, one for each when a row is locked; it returns the ids whose claim is lost.
+	// Renew lets the lease of a process last from now on: that of all its claims at once (design D22).
+	Renew(ctx context.Context, process string, lease time.Duration) error
+	// Held returns the RUNNING tasks of a process whose calls wake within a time: what it does not hold any more nobody else finds
+	// (Abandon).
+	Held(ctx context.Context, process string, within time.Duration) ([]HeldTask, error)
+	// Heartbeat asks about all beats and returns the ids whose claim is lost, then writes the progress and renews the reservations of the
+	// others that have any, each in one statement. When the second fails, lost is returned with the error.
 	Heartbeat(ctx context.Context, lease time.Duration, beats []Beat) (lost []string, err error)
 	// WithClaims runs f in a transaction that is opened by locking the tasks of claims, in id order, under their holders'
 	// predicates (id, status RUNNING, fence, timeline). f is told for each of them whether its predicate holds, and must write

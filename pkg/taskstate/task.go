@@ -71,7 +71,7 @@ type Task struct {
 
 	Fence        int64
 	LeaseOwner   string    // holder or reserver; of a SUCCEEDED task its last holder; empty: none
-	WakeAt       time.Time // when somebody must look at this row (design D3); of a SUCCEEDED task: nothing
+	WakeAt       time.Time // when somebody must look at this row (design D3): of a claim, the end of its process's lease
 	EnqueuedAt   time.Time
 	EnqueueCount int
 	DLQ          DLQState

@@ -209,6 +209,9 @@ func (s *Store) sweep(ctx context.Context, w taskstate.Sweep, ids []string, unti
 	run := &batch{store: s, decide: w.Decide, onTransition: w.OnTransition}
 	run.lock = func(ctx context.Context, tx taskstate.Tx) (taskstate.DBClock, []taskstate.Task, error) {
 		m, tasks, err := s.lockRows(ctx, tx, len(ids), lock)
+		if err == nil && w.Status == taskstate.StatusRunning {
+			tasks, err = s.lapsed(ctx, tx, tasks, until)
+		}
 		slices.SortFunc(tasks, func(a, b task) int {
 			return cmp.Or(a.WakeAt.Compare(b.WakeAt), a.UpdatedAt.Compare(b.UpdatedAt), cmp.Compare(a.ID, b.ID))
 		})
@@ -221,9 +224,39 @@ func (s *Store) sweep(ctx context.Context, w taskstate.Sweep, ids []string, unti
 	if len(run.tasks) < 2 || !s.splits(ctx, err) {
 		return nil, err
 	}
-	ids = make([]string, len(run.tasks))
-	for i, t := range run.tasks {
-		ids[i] = t.ID
+	var out []taskstate.Outcome
+	for _, t := range run.tasks {
+		one, err := s.sweep(ctx, w, []string{t.ID}, until)
+		if err != nil {
+			one = []taskstate.Outcome{failed(t.ID, err)}
+		}
+		out = append(out, one...)
 	}
-	return s.singly(ctx, ids, taskstate.Batch{Scope: taskstate.System(), Decide: w.Decide, OnTransition: w.OnTransition}), nil
+	return out, nil
+}
+
+// lapsed leaves out claims of processes whose lease does not end before a moment, or which renew it just now. It locks the processes' rows: none
+// of them renews its lease before the transaction has ended. A claim whose process has no row has ended.
+func (s *Store) lapsed(ctx context.Context, tx taskstate.Tx, tasks []taskstate.Task, until time.Time) ([]taskstate.Task, error) {
+	var held []string
+	for _, t := range tasks {
+		if t.LeaseOwner != "" {
+			held = append(held, t.ID)
+		}
+	}
+	if len(held) == 0 {
+		return tasks, nil
+	}
+	found := map[string]int{}
+	list := sqldb.Parts{"list": sqldb.List(s.rawIDs(held))}
+	for n, query := range [2]sqldb.Part{s.queries.Bind("WithWorker", list), s.queries.Bind("Lapsed", list, until)} {
+		ids, err := sqldb.Texts(ctx, tx, query.Text, query.Args...)
+		if err != nil {
+			return nil, fmt.Errorf("lock whose lease has ended: %w", err)
+		}
+		for _, id := range ids {
+			found[id] = n + 1
+		}
+	}
+	return slices.DeleteFunc(tasks, func(t taskstate.Task) bool { return found[t.ID] == 1 }), nil
 }

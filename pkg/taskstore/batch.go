@@ -28,14 +28,14 @@ type batch struct {
 	tasks     []taskstate.Task     // locked
 	decisions []taskstate.Decision // one for each task, in its order
 	changed   []int                // indexes of tasks that get a change
-	writtenAt time.Time            // the instant of the UPDATE; zero until it is known
+	written   written              // at the instant of the UPDATE; zero until that is known
 	events    int                  // messages that the outbox wrote
 }
 
 // run does the work with its retries.
 func (b *batch) run(ctx context.Context, name string, rows int, what string) error {
 	b.callID = newCallID()
-	err := b.store.withWorkers(ctx, func() error {
+	err := b.store.withLease(ctx, func() error {
 		return b.store.Run(ctx, sqldb.Call{Name: name, Batch: rows, What: what, Work: b.work, Resolve: b.resolve})
 	})
 	if err == nil {
@@ -46,7 +46,7 @@ func (b *batch) run(ctx context.Context, name string, rows int, what string) err
 
 // work is the inside of the transaction.
 func (b *batch) work(ctx context.Context, tx taskstate.Tx) (bool, error) {
-	b.tasks, b.decisions, b.changed, b.writtenAt, b.events = nil, nil, nil, time.Time{}, 0
+	b.tasks, b.decisions, b.changed, b.written, b.events = nil, nil, nil, written{}, 0
 	asked := time.Now()
 	m, tasks, err := b.lock(ctx, tx)
 	waited := time.Since(asked)
@@ -62,7 +62,7 @@ func (b *batch) work(ctx context.Context, tx taskstate.Tx) (bool, error) {
 		return false, err
 	}
 	if b.store.mysql() && waited < b.store.fresh {
-		b.writtenAt = b.instant(m.Now)
+		b.written.at = b.instant(m.Now)
 	}
 	if err := b.update(ctx, tx, m); err != nil {
 		return false, err
@@ -134,11 +134,12 @@ func (b *batch) update(ctx context.Context, tx taskstate.Tx, m taskstate.DBClock
 	for n, i := range b.changed {
 		changes[n] = changed{before: &b.tasks[i], by: b.decisions[i].Change}
 	}
-	if err := b.store.numbered(m.Epoch, changes); err != nil {
+	var err error
+	if b.written.lease, err = b.store.numbered(m, changes, b.held); err != nil {
 		return err
 	}
 	slices.SortFunc(changes, func(a, b changed) int { return strings.Compare(a.by.TaskID, b.by.TaskID) })
-	if err := execAll(ctx, tx, len(changes), b.store.updateState(changes, b.writtenAt, m.Epoch, b.held)); err != nil {
+	if err := execAll(ctx, tx, len(changes), b.store.updateState(changes, b.written.at, m.Epoch, b.held)); err != nil {
 		return fmt.Errorf("update tasks: %w", err)
 	}
 	say := slices.DeleteFunc(changes, func(c changed) bool { return !b.store.says(c) })
@@ -167,17 +168,17 @@ func execAll(ctx context.Context, tx taskstate.Tx, n int, p sqldb.Part) error {
 
 // log reads the instant of the UPDATE where it is not known, and writes the transitions.
 func (b *batch) log(ctx context.Context, tx taskstate.Tx, m taskstate.DBClock) error {
-	if b.writtenAt.IsZero() {
+	if b.written.at.IsZero() {
 		var err error
-		if b.writtenAt, err = b.store.written(ctx, tx, b.tasks[b.changed[0]].ID); err != nil {
+		if b.written.at, err = b.store.writtenAt(ctx, tx, b.tasks[b.changed[0]].ID); err != nil {
 			return err
 		}
 	}
 	log := make([]logRow, 0, len(b.changed))
 	for _, i := range b.changed {
-		log = append(log, logOf(&b.tasks[i], b.decisions[i].Change, b.writtenAt))
+		log = append(log, logOf(&b.tasks[i], b.decisions[i].Change, b.written))
 	}
-	return b.store.insertLog(ctx, tx, log, logCall{id: b.callID, epoch: m.Epoch, at: b.writtenAt})
+	return b.store.insertLog(ctx, tx, log, logCall{id: b.callID, epoch: m.Epoch, at: b.written.at})
 }
 
 // freshTime is how long the locks may have been waited for while the time of the statement that took them is still now.
@@ -198,8 +199,8 @@ func (b *batch) instant(now time.Time) time.Time {
 	return now
 }
 
-// written reads the instant at which this transaction wrote a row; it is the same for all its rows.
-func (s *Store) written(ctx context.Context, tx taskstate.Tx, id string) (time.Time, error) {
+// writtenAt reads the instant at which this transaction wrote a row; it is the same for all its rows.
+func (s *Store) writtenAt(ctx context.Context, tx taskstate.Tx, id string) (time.Time, error) {
 	var at taskstate.DBTime
 	if err := tx.QueryRowContext(ctx, s.queries.Get("Written"), id).Scan(&at); err != nil {
 		return time.Time{}, fmt.Errorf("read the time of the update: %w", err)
@@ -232,7 +233,7 @@ func (b *batch) resolve(ctx context.Context, tx taskstate.Tx) (bool, error) {
 	case err != nil:
 		return false, err
 	}
-	b.writtenAt = at.Time
+	b.written.at = at.Time
 	return true, nil
 }
 
@@ -249,10 +250,10 @@ func (b *batch) silentDone(now []taskstate.Task) bool {
 			continue
 		}
 		want := b.tasks[i]
-		apply(b.store.columns, &want, b.decisions[i].Change, t.UpdatedAt)
+		apply(b.store.columns, &want, b.decisions[i].Change, written{t.UpdatedAt, t.WakeAt})
 		if t.Status == want.Status && t.Fence == want.Fence && t.LeaseOwner == want.LeaseOwner && t.DLQ == want.DLQ &&
 			t.EnqueueCount == want.EnqueueCount && t.WakeAt.Equal(want.WakeAt) && t.EnqueuedAt.Equal(want.EnqueuedAt) {
-			b.writtenAt = t.UpdatedAt
+			b.written.at = t.UpdatedAt
 			return true
 		}
 	}
@@ -266,7 +267,7 @@ func (b *batch) outcomes() []taskstate.Outcome {
 		o := &out[i]
 		o.Decision, o.Before, o.After = b.decisions[i], b.tasks[i], b.tasks[i]
 		if o.Change != nil {
-			apply(b.store.columns, &o.After, o.Change, b.writtenAt)
+			apply(b.store.columns, &o.After, o.Change, b.written)
 		}
 	}
 	return out

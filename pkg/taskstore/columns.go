@@ -165,20 +165,20 @@ func (r *reader) text(i int) string {
 	return w
 }
 
-// apply makes t the row once c was written at the instant now, exactly as the statement Update computes it.
-func apply(columns []column, t *task, c *change, now time.Time) {
+// apply makes t the row once c was written, exactly as the statement Update computes it.
+func apply(columns []column, t *task, c *change, w written) {
 	for _, col := range columns {
 		if col.change == nil {
 			continue
 		}
 		to, from := col.field(t), col.change(c)
 		if p, isTime := to.(*time.Time); isTime {
-			*p = at(*as[*taskstate.Delay](from), now, *p)
+			*p = w.time(*as[*taskstate.Delay](from), *p)
 		} else {
 			set(to, from)
 		}
 	}
-	t.UpdatedAt = now
+	t.UpdatedAt = w.at
 }
 
 // set copies a column's value from one pointer to another of its type; an empty JSON is none.
@@ -218,11 +218,11 @@ func as[T any](p any) T {
 	return v
 }
 
-// stays reports whether a change leaves a column as it is in before.
+// stays reports whether a change leaves a column as it is in before: of claims and what succeeded nobody reads when the state wakes.
 func (c column) stays(before *task, by *change) bool {
 	switch to := c.change(by).(type) {
 	case *taskstate.Delay:
-		return to.Kind == taskstate.DelayKeep
+		return to.Kind == taskstate.DelayKeep || to.Kind == taskstate.DelayLease || by.To == taskstate.StatusSucceeded && c.name == wakeAt
 	default:
 		return same(to, c.field(before))
 	}

@@ -292,7 +292,7 @@ func TestStatementsDoNotGrow(t *testing.T) {
 				for i, id := range ids {
 					beats[i] = taskstate.Beat{TaskID: id, Status: taskstate.StatusRunning, Token: taskstate.Token{Epoch: m.Epoch, Fence: 1}, Owner: "p/1", Renew: true}
 				}
-				counted("heartbeat", 1, func() error {
+				counted("heartbeat", 2, func() error {
 					lost, err := s.Heartbeat(t.Context(), policy.Lease, beats)
 					require.Empty(t, lost)
 					return err
@@ -303,7 +303,7 @@ func TestStatementsDoNotGrow(t *testing.T) {
 				})
 				_, err = s.Sweep(t.Context(), sweep) // it tidies the calls of the size before
 				require.NoError(t, err)
-				counted("sweep", 6+begin+written+call, func() error { // which calls wake, which tasks; then as a claim
+				counted("sweep", 8+begin+written+call, func() error { // which calls wake, which tasks; then as a claim, with whose lease has ended
 					sweep.Decide = taskstate.Each(func(m taskstate.DBClock, t taskstate.Task) taskstate.Decision {
 						return taskstate.Cancel(m, t, worker, taskstate.ReasonCancelled, "")
 					})

@@ -299,6 +299,7 @@ func (q *sequenceRun) heartbeat(rt *rapid.T) {
 		beats = append(beats, b)
 	}
 	before := q.moment(rt).Now
+	q.leases(rt)
 	lost, err := q.s.Heartbeat(q.ctx, farPolicy.Lease, beats)
 	require.NoError(rt, err)
 	after := q.moment(rt).Now
@@ -324,7 +325,7 @@ func (q *sequenceRun) beatenAt(rt *rapid.T, beats []taskstate.Beat, lost []strin
 		}
 		row, err := q.s.Get(q.ctx, taskstate.System(), b.TaskID)
 		require.NoError(rt, err)
-		if b.Renew {
+		if b.Renew && row.Status != taskstate.StatusRunning {
 			return row.LeaseExpiresAt().Add(-farPolicy.Lease)
 		}
 		if !row.UpdatedAt.Equal(q.spec.Get(b.TaskID).UpdatedAt) {

@@ -12,6 +12,7 @@ import (
 	"github.com/millweir/millweir/pkg/sqldb"
 	"github.com/millweir/millweir/pkg/taskstate"
 	"github.com/millweir/millweir/pkg/taskstate/spec"
+	"github.com/millweir/millweir/pkg/taskstore"
 )
 
 // sweepable are the states that a sweep is drawn from: those that it can claim come often.
@@ -59,6 +60,7 @@ func (q *sequenceRun) swept(rt *rapid.T, w taskstate.Sweep, decide decideFunc) [
 	for _, m := range locked {
 		now = m.Now
 	}
+	q.leases(rt)
 	until, inclusive := now.Add(w.WakeBefore.In), true
 	if !w.Before.IsZero() {
 		until, inclusive = w.Before, false
@@ -108,6 +110,9 @@ func (q *sequenceRun) time(rt *rapid.T) {
 		if err != nil {
 			return err
 		}
+		if before.Status == taskstate.StatusRunning && before.LeaseOwner != "" {
+			leave(rt, q.ctx, q.s, tx, id, past)
+		}
 		_, err = tx.ExecContext(ctx, "UPDATE ingest_task_call SET wake_at = ? WHERE wake_at < ?", past, time.Date(9999, 12, 31, 0, 0, 0, 0, time.UTC))
 		return err
 	}))
@@ -120,26 +125,16 @@ func (q *sequenceRun) epoch(rt *rapid.T) {
 	if rapid.IntRange(0, 3).Draw(rt, "renew") != 0 {
 		rt.Skip("not now")
 	}
-	var running []string
-	for _, id := range q.spec.IDs() {
-		if q.spec.Get(id).Status == taskstate.StatusRunning {
-			running = append(running, id)
-		}
-	}
 	before := q.moment(rt)
 	epoch, leases, err := q.s.RenewEpoch(q.ctx)
 	require.NoError(rt, err)
 	after := q.moment(rt)
 	require.NotEqual(rt, before.Epoch, epoch)
 	require.Equal(rt, epoch, after.Epoch)
-	at := before.Now
-	if len(running) > 0 {
-		row, err := q.s.Get(q.ctx, taskstate.System(), running[0])
-		require.NoError(rt, err)
-		at = row.LeaseExpiresAt()
-		require.False(rt, at.Before(before.Now) || at.After(after.Now), "leases ended at %s, between %s and %s", at, before.Now, after.Now)
-	}
-	require.Equal(rt, q.spec.RenewEpoch(epoch, at), leases)
+	var at taskstate.DBTime // of the leases that had not ended
+	require.NoError(rt, q.s.Reader().QueryRowContext(q.ctx, "SELECT MAX(lease_until) FROM ingest_worker").Scan(&at))
+	require.False(rt, at.After(after.Now), "a lease ends at %s, later than %s", at, after.Now)
+	require.Equal(rt, q.spec.RenewEpoch(epoch, at.Time), leases)
 	q.lines = append(q.lines, epoch)
 	q.saw("timeline", "ok")
 }
@@ -161,4 +156,53 @@ func (q *sequenceRun) get(rt *rapid.T) {
 	require.NoError(rt, err)
 	require.Equal(rt, q.spec.Counts(scope), counts)
 	q.saw("get", "ok")
+}
+
+// leave makes a claim one of an earlier start of its process, whose lease has ended.
+func leave(t require.TestingT, ctx context.Context, s *taskstore.Store, tx taskstate.Tx, id string, at time.Time) {
+	key := sqldb.RawID(s.Dialect(), id)
+	for _, statement := range []struct {
+		text string
+		args []any
+	}{
+		{"INSERT INTO ingest_worker (name, lease_until, created_at) SELECT w.name, ?, ? FROM ingest_worker w JOIN ingest_task_state t ON t.lease_owner >> 36 = w.no WHERE t.id = ?", []any{at, at, key}},
+		{"UPDATE ingest_task_state SET lease_owner = (SELECT MAX(no) FROM ingest_worker) * 68719476736 + (lease_owner & 68719476735) WHERE id = ?", []any{key}},
+	} {
+		_, err := tx.ExecContext(ctx, statement.text, statement.args...)
+		require.NoError(t, err)
+	}
+}
+
+// renew lets a process's lease last anew, and looks at what the process holds: it gives some of that up.
+func (q *sequenceRun) renew(rt *rapid.T) {
+	process := rapid.SampledFrom(processes).Draw(rt, "process")
+	require.NoError(rt, q.s.Renew(q.ctx, process, farPolicy.Lease))
+	q.leases(rt)
+	held, err := q.s.Held(q.ctx, process, 24*time.Hour)
+	require.NoError(rt, err)
+	require.Equal(rt, q.spec.HeldBy(process), held)
+	if len(held) == 0 {
+		q.saw("held", "nothing")
+		return
+	}
+	one := rapid.SampledFrom(held).Draw(rt, "held")
+	if rapid.Bool().Draw(rt, "stale") {
+		one.Fence--
+	}
+	q.apply(rt, "abandon", taskstate.System(), []string{one.TaskID}, func(m taskstate.DBClock, t taskstate.Task) taskstate.Decision {
+		return taskstate.Abandon(m, t, one)
+	})
+}
+
+// leases tells the specification until when processes have their leases: a claim may have renewed one.
+func (q *sequenceRun) leases(rt *rapid.T) {
+	for _, process := range processes {
+		var until taskstate.DBTime
+		query := "SELECT MAX(lease_until) FROM ingest_worker WHERE name = ?"
+		err := q.s.Reader().QueryRowContext(q.ctx, sqldb.Rebind(sqldb.Dialect(q.s.Dialect()), query), process).Scan(&until)
+		require.NoError(rt, err)
+		if !until.IsZero() {
+			q.spec.Renew(process, until.Time)
+		}
+	}
 }

@@ -44,7 +44,7 @@ var wanted = []string{
 	"held applied", "held lost", "withdraw applied", "withdraw lost", "suspend held applied", "suspend held lost",
 	"cancel applied", "cancel refused", "cancel skipped", "suspend applied", "suspend refused", "resume applied", "resume refused",
 	"replay applied", "replay refused", "retry applied", "retry refused",
-	"promise applied", "promise kept", "renew applied", "renew kept", "mark applied", "mark kept", "release applied", "release kept",
+	"promise applied", "promise kept", "renew applied", "renew kept", "mark applied", "mark kept", "release applied", "release kept", "abandon applied", "abandon kept", "held nothing",
 	"sweep claimed", "sweep none", "sweep promise", "timeline ok", "hook refused alone", "hook refused one", "time passes", "get ok", "get unknown",
 }
 
@@ -145,7 +145,7 @@ func (d *differential) sequence(rt *rapid.T) {
 		"": q.compare, "submit": q.submit, "submit again": q.submit, "claim": q.claim, "claim again": q.claim, "claim more": q.claim,
 		"finish": q.finish, "finish again": q.finish, "person": q.person, "person again": q.person,
 		"keep": q.keep, "keep again": q.keep, "heartbeat": q.heartbeat, "hold": q.hold, "sweep": q.sweep, "sweep again": q.sweep, "promise": q.enqueue,
-		"time": q.time, "time again": q.time, "timeline": q.epoch, "get": q.get,
+		"time": q.time, "time again": q.time, "renew": q.renew, "timeline": q.epoch, "get": q.get,
 	}
 	for range stretches {
 		rt.Repeat(calls)
@@ -255,6 +255,7 @@ func (q *sequenceRun) apply(rt *rapid.T, kind string, scope taskstate.Scope, ids
 	outs, err := q.s.Apply(q.ctx, taskstate.Batch{
 		IDs: ids, Scope: scope, Decide: remember(locked, decide), OnTransition: refusing(refuse), Held: held,
 	})
+	q.leases(rt)
 	for i, o := range outs {
 		if len(held) > 0 && o.Err == nil {
 			q.refresh(&outs[i])

@@ -44,14 +44,12 @@ type logRow struct {
 // silent is the reason of a call that changed no status: it has no rows in the log.
 const silent taskstate.Reason = "SILENT"
 
-// logOf is the row of a change that was written at an instant.
-func logOf(before *task, c *change, now time.Time) logRow {
+// logOf is the row of a change that was written.
+func logOf(before *task, c *change, w written) logRow {
 	r := logRow{
 		id: c.TaskID, from: c.From, to: c.To, reason: c.Reason, actor: c.Actor.String(), message: c.Message,
-		attempts: c.AttemptCount, crashes: c.CrashCount, fence: c.NewFence, retry: at(c.NextRetry, now, before.NextRetryAt), code: c.ErrorCode,
-	}
-	if c.To != taskstate.StatusSucceeded {
-		r.wake = at(c.Wake, now, before.WakeAt)
+		attempts: c.AttemptCount, crashes: c.CrashCount, fence: c.NewFence, retry: w.time(c.NextRetry, before.NextRetryAt), code: c.ErrorCode,
+		wake: w.time(c.Wake, before.WakeAt),
 	}
 	if c.Silent {
 		r.reason = silent

@@ -222,7 +222,7 @@ func TestSweepsUseTheIndex(t *testing.T) {
 	plan("next wake", "PRIMARY", 16, append(first, "RUNNING")...)
 	_, err = s.Apply(ctx, taskstate.Batch{IDs: []string{"01900000-0000-7000-8000-000000000000"}, Scope: taskstate.System(), Decide: keep})
 	require.NoError(t, err)
-	plan("lock", "PRIMARY", 4, sqldb.RawID("mysql", "01900000-0000-7000-8000-000000000000"))
+	plan("lock", "PRIMARY", 5, sqldb.RawID("mysql", "01900000-0000-7000-8000-000000000000"))
 	_, err = s.List(ctx, taskstate.Scope{UserID: "u1", Role: taskstate.RoleUser}, taskstate.Query{Limit: 20})
 	require.NoError(t, err)
 	plan("list", "ingest_task_user_created", 40, "u1", 20)

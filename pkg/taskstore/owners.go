@@ -7,116 +7,224 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
+	"github.com/millweir/millweir/pkg/sqldb"
 	"github.com/millweir/millweir/pkg/taskstate"
 )
 
-// An owner is "process/call" to everybody else and one number in a state, whose row never grows: the process's number in
-// ingest_worker, and the call's. A process gets its number with its first claim; no number is used twice.
+// An owner is "process/call" to everybody else and one number in a state, whose row never grows: the number of the process's row
+// in ingest_worker, and the call's. That row has the lease of the process, which is the lease of all its claims (design D22):
+//   - Every start of a process has a row of its own: no number is used twice, and no row is deleted.
+//   - Nobody shortens a lease but the renewal of the timeline. So a lease that a process has read may be believed, and a claim
+//     compares it with the clock of its own transaction: a third of the lease must be left, or it is renewed first.
+//   - A takeover judges the lease while it has the row locked, in its own transaction.
 
 const (
 	callBits = 36 // a process may make 2^36 claims, and a database may see 2^27 processes
 	maxCall  = int64(1)<<callBits - 1
 	// maxProcess is how long a process's name may be.
 	maxProcess = 32
-	// mostTries is far more than a call needs: one, and another for each new timeline that begins meanwhile.
+	// mostTries is far more than a call needs: one, another for its first lease, and one for each new timeline that begins meanwhile.
 	mostTries = 5
+	// noWorker is the owner that no state has.
+	noWorker = -1
 )
 
-// unknownWorkerError names a process whose number is not known in a timeline.
-type unknownWorkerError struct{ name string }
-
-func (e *unknownWorkerError) Error() string { return "the number of " + e.name + " is not known" }
-
-// workers are the numbers of processes in one timeline: a database that was restored may have given them to others.
-type workers struct {
-	mu    sync.Mutex
-	epoch int64
-	no    map[string]int64
+// leaseError names a process that has no row in a timeline, or too little left of its lease.
+type leaseError struct {
+	process string
+	lease   time.Duration
 }
 
-// anyEpoch stands for the timeline that the numbers are of.
-const anyEpoch = 0
+func (e *leaseError) Error() string {
+	return fmt.Sprintf("of its lease of %s the process %s has less than a third left", e.lease, e.process)
+}
 
-// number is an owner as a state of a timeline has it; the empty owner is 0.
-func (w *workers) number(epoch int64, owner string) (int64, error) {
-	if owner == "" {
-		return 0, nil
-	}
-	name, text, _ := strings.Cut(owner, "/")
-	call, err := strconv.ParseInt(text, 10, 64)
-	if err != nil || call < 0 || call > maxCall || name == "" || len(name) > maxProcess {
-		return 0, fmt.Errorf("%w: the owner %q is not process/number with at most %d characters and a number up to %d", ErrInvalid, owner, maxProcess, maxCall)
-	}
+// worker is a process's row of ingest_worker.
+type worker struct {
+	no    int64
+	until time.Time // its lease lasts at least so long
+}
+
+// workers are the processes that claim through a store, in one timeline: a database that was restored may have given their numbers
+// to others.
+type workers struct {
+	making sync.Mutex // one row is made at a time: a process with two would renew one of them
+	mu     sync.Mutex
+	epoch  int64
+	named  map[string]worker
+}
+
+// get returns a process's row, and the timeline that it is of; the number is noWorker when it has none.
+func (w *workers) get(process string) (found worker, epoch int64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	no, known := w.no[name]
-	if !known || epoch != anyEpoch && w.epoch != epoch {
-		return 0, &unknownWorkerError{name}
+	found, known := w.named[process]
+	if !known {
+		found.no = noWorker
 	}
-	return no<<callBits | call, nil
+	return found, w.epoch
 }
 
-// numbered finds the owners of changes as states have them, and refuses what states cannot keep.
-func (s *Store) numbered(epoch int64, changes []changed) error {
+// set notes a process's row in a timeline, or how long its lease lasts now.
+func (w *workers) set(epoch int64, process string, row worker) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.named == nil || w.epoch != epoch {
+		w.epoch, w.named = epoch, map[string]worker{}
+	}
+	if old := w.named[process]; old.no == row.no && old.until.After(row.until) {
+		row.until = old.until
+	}
+	w.named[process] = row
+}
+
+// parseOwner cuts an owner into its process and its call.
+func parseOwner(owner string) (process string, call int64, err error) {
+	process, text, _ := strings.Cut(owner, "/")
+	call, err = strconv.ParseInt(text, 10, 64)
+	if err != nil || call < 0 || call > maxCall || process == "" || len(process) > maxProcess {
+		return "", 0, fmt.Errorf("%w: the owner %q is not process/number with at most %d characters and a number up to %d", ErrInvalid, owner, maxProcess, maxCall)
+	}
+	return process, call, nil
+}
+
+// number is an owner as a state of a timeline has it, with its process's row; the empty owner is 0.
+func (w *workers) number(epoch int64, owner string) (no int64, of worker, err error) {
+	if owner == "" {
+		return 0, of, nil
+	}
+	process, call, err := parseOwner(owner)
+	if err != nil {
+		return 0, of, err
+	}
+	of, known := w.get(process)
+	if of.no == noWorker || known != epoch {
+		return noWorker, worker{no: noWorker}, nil
+	}
+	return of.no<<callBits | call, of, nil
+}
+
+// numbered finds the owners of changes as states have them, and refuses what states cannot keep. Of rows that are not locked the owner
+// before is part of what the change compares. It returns until when those have their lease who claim with these changes.
+func (s *Store) numbered(m taskstate.DBClock, changes []changed, unlocked bool) (lease time.Time, err error) {
 	var last [2]string
 	var number [2]int64
 	for i := range changes {
 		c := &changes[i]
 		if err := checkDelivery(c.by.Delivery); err != nil {
-			return fmt.Errorf("task %s: %w", c.by.TaskID, err)
+			return lease, fmt.Errorf("task %s: %w", c.by.TaskID, err)
 		}
-		for n, owner := range [2]string{c.before.LeaseOwner, c.by.LeaseOwner} {
-			if owner == last[n] {
-				continue
+		if unlocked && c.before.LeaseOwner != last[0] {
+			last[0] = c.before.LeaseOwner
+			if number[0], _, err = s.workers.number(m.Epoch, last[0]); err != nil {
+				return lease, fmt.Errorf("task %s: %w", c.by.TaskID, err)
 			}
-			no, err := s.workers.number(epoch, owner)
-			if err != nil {
-				return fmt.Errorf("task %s: %w", c.by.TaskID, err)
+		}
+		if (c.by.LeaseOwner != c.before.LeaseOwner || c.by.Wake.Kind == taskstate.DelayLease) && c.by.LeaseOwner != last[1] {
+			last[1] = c.by.LeaseOwner
+			var of worker
+			if number[1], of, err = s.workers.number(m.Epoch, last[1]); err != nil {
+				return lease, fmt.Errorf("task %s: %w", c.by.TaskID, err)
 			}
-			last[n], number[n] = owner, no
+			if last[1] != "" && of.until.Before(m.Now.Add(c.by.Wake.In/3)) {
+				process, _, _ := strings.Cut(last[1], "/")
+				return lease, &leaseError{process, c.by.Wake.In}
+			}
+			if lease.IsZero() || of.until.Before(lease) && last[1] != "" {
+				lease = of.until
+			}
 		}
 		c.held, c.holds = number[0], number[1]
 	}
-	return nil
+	return lease, nil
 }
 
-// withWorkers does work that needs the numbers of processes. Its error names one that it does not know.
-func (s *Store) withWorkers(ctx context.Context, work func() error) error {
+// withLease does work whose error may name a process that needs a lease.
+func (s *Store) withLease(ctx context.Context, work func() error) error {
 	for tries := 0; ; tries++ {
 		err := work()
-		var unknown *unknownWorkerError
-		if !errors.As(err, &unknown) || tries == mostTries {
+		var short *leaseError
+		if !errors.As(err, &short) || tries == mostTries {
 			return err
 		}
-		if err := s.register(ctx, unknown.name); err != nil {
+		if err := s.Renew(ctx, short.process, short.lease); err != nil {
 			return err
 		}
 	}
 }
 
-// register reads the number of a process, and gives it one if it has none.
-func (s *Store) register(ctx context.Context, name string) error {
-	var no, epoch int64
+// Renew implements taskstate.Store. The first time it gives the process its row. A renewal that the heartbeat's own connection does not
+// do within a sixth of the lease is repeated on another.
+func (s *Store) Renew(ctx context.Context, process string, lease time.Duration) error {
+	if _, _, err := parseOwner(process + "/0"); err != nil {
+		return err
+	}
+	row, epoch := s.workers.get(process)
+	if row.no == noWorker {
+		return s.register(ctx, process, lease, row.no)
+	}
+	renewed := false
+	work := func(ctx context.Context, tx taskstate.Tx) error {
+		m, err := s.ClockIn(ctx, tx)
+		if err != nil {
+			return err
+		}
+		until := m.Now.Add(time.Duration(boundedMicros(lease)) * time.Microsecond)
+		res, err := tx.ExecContext(ctx, s.queries.Get("WorkerRenew"), until, until, row.no, epoch)
+		if err != nil {
+			return err
+		}
+		n, err := res.RowsAffected()
+		if renewed = n == 1; renewed {
+			s.workers.set(epoch, process, worker{row.no, until})
+		}
+		return err
+	}
+	first, cancel := context.WithTimeout(ctx, lease/6)
+	err := s.Beat(first, work)
+	cancel()
+	if err != nil && ctx.Err() == nil {
+		err = s.Transact(ctx, work, func(context.Context, taskstate.Tx) (bool, error) { return false, nil }) // done twice is as done once
+	}
+	switch {
+	case err != nil:
+		return fmt.Errorf("renew the lease of %s: %w", process, err)
+	case renewed:
+		return nil
+	}
+	return s.register(ctx, process, lease, row.no) // the row is of another timeline, or somebody deleted it
+}
+
+// register gives a process a row in place of the one that it had; nothing when it has another by now. One that is made twice, for
+// want of an answer, is a number that nobody uses.
+func (s *Store) register(ctx context.Context, process string, lease time.Duration, had int64) error {
+	s.workers.making.Lock()
+	defer s.workers.making.Unlock()
+	row, epoch := s.workers.get(process)
+	if row.no != had {
+		return nil
+	}
 	err := s.Transact(ctx, func(ctx context.Context, tx taskstate.Tx) error {
 		m, err := s.ClockIn(ctx, tx)
 		if err != nil {
 			return err
 		}
-		epoch = m.Epoch
-		if _, err := tx.ExecContext(ctx, s.queries.Get("WorkerAdd"), name, m.Now); err != nil {
+		epoch, row.until = m.Epoch, m.Now.Add(time.Duration(boundedMicros(lease))*time.Microsecond)
+		if s.Dialect() == string(sqldb.Postgres) {
+			return tx.QueryRowContext(ctx, s.queries.Get("WorkerAdd"), process, row.until, m.Now).Scan(&row.no)
+		}
+		res, err := tx.ExecContext(ctx, s.queries.Get("WorkerAdd"), process, row.until, m.Now)
+		if err != nil {
 			return err
 		}
-		return tx.QueryRowContext(ctx, s.queries.Get("WorkerOf"), name).Scan(&no)
-	}, func(context.Context, taskstate.Tx) (bool, error) { return false, nil }) // done twice is as done once
+		row.no, err = res.LastInsertId()
+		return err
+	}, func(context.Context, taskstate.Tx) (bool, error) { return false, nil })
 	if err != nil {
-		return fmt.Errorf("number the process: %w", err)
+		return fmt.Errorf("give %s a lease: %w", process, err)
 	}
-	s.workers.mu.Lock()
-	defer s.workers.mu.Unlock()
-	if s.workers.no == nil || s.workers.epoch != epoch {
-		s.workers.epoch, s.workers.no = epoch, map[string]int64{}
-	}
-	s.workers.no[name] = no
+	s.workers.set(epoch, process, row)
 	return nil
 }

@@ -65,6 +65,9 @@ func loadQueries(dialect string, columns []column) sqldb.Queries {
 			table, n = "b.", 1
 		}
 		read := table + c.name
+		if c.name == wakeAt {
+			read = "@include(WakesAt)"
+		}
 		switch c.kind {
 		case owner:
 			read = "@owner(" + read + ")"
@@ -79,7 +82,11 @@ func loadQueries(dialect string, columns []column) sqldb.Queries {
 		}
 		if c.role&guard != 0 {
 			rows[0] = append(rows[0], guarded+c.name+" "+c.jsonType())
-			guards = append(guards, "t."+c.name+" = c."+guarded+c.name)
+			said := "c." + guarded + c.name
+			if c.kind == owner {
+				said = "COALESCE(" + said + ", t." + c.name + ")"
+			}
+			guards = append(guards, "t."+c.name+" = "+said)
 		}
 		if c.role&made != 0 {
 			names = append(names, c.name)
@@ -93,11 +100,14 @@ func loadQueries(dialect string, columns []column) sqldb.Queries {
 	})
 }
 
+// wakeAt is the column that a state says of a claim with its process's lease.
+const wakeAt = "wake_at"
+
 // changed is one change of one row.
 type changed struct {
 	before      *task
 	by          *change
-	held, holds int64 // the owner before and after, as the state has it
+	held, holds int64 // the owner before, of rows that are not locked, and after, as the state has it
 }
 
 // from is where it has what a column said.
@@ -154,7 +164,7 @@ func (s *Store) updateState(part []changed, at time.Time, epoch int64, unlocked 
 		if unlocked {
 			parts["earlier"] = s.queries.Part("Earlier")
 		}
-		return s.queries.Bind("Update", parts, s.changedRows(part, false), epoch)
+		return s.queries.Bind("Update", parts, s.changedRows(part, false, unlocked), epoch)
 	}
 	ids := make([]string, len(part))
 	for i, r := range part {
@@ -164,7 +174,7 @@ func (s *Store) updateState(part []changed, at time.Time, epoch int64, unlocked 
 	set := s.assignmentsByID(part, raw, false, at)
 	guards := &byID{ids: raw}
 	for _, c := range s.columns {
-		if c.role&guard != 0 {
+		if c.role&guard != 0 && (c.kind != owner || unlocked) {
 			guards.sql(" AND t." + c.name + " = ")
 			guards.value(func(i int) any { return part[i].from(c) }, func(p any) { guards.sql("?", c.argument(p)) })
 		}
@@ -181,7 +191,7 @@ func (s *Store) updateState(part []changed, at time.Time, epoch int64, unlocked 
 // updateBody is the UPDATE of the bodies of changes, sorted by id, each of which says something.
 func (s *Store) updateBody(part []changed) sqldb.Part {
 	if !s.mysql() {
-		return s.queries.Part("UpdateBody", s.changedRows(part, true))
+		return s.queries.Part("UpdateBody", s.changedRows(part, true, false))
 	}
 	ids := make([]any, len(part))
 	for i, r := range part {
@@ -199,8 +209,8 @@ func (s *Store) says(c changed) bool {
 	})
 }
 
-// changedRows are what changes write of states or bodies, as JSON.
-func (s *Store) changedRows(part []changed, body bool) string {
+// changedRows are what changes write of states or bodies, as JSON. Rows that are locked name who they were read for by their fence.
+func (s *Store) changedRows(part []changed, body, unlocked bool) string {
 	rows := newJSONRows()
 	for i := range part {
 		r := &part[i]
@@ -210,7 +220,7 @@ func (s *Store) changedRows(part []changed, body bool) string {
 			if c.body() != body {
 				continue
 			}
-			if c.role&guard != 0 {
+			if c.role&guard != 0 && (c.kind != owner || unlocked) {
 				rows.field(guarded+c.name, r.from(c))
 			}
 			if c.change != nil && !c.stays(r.before, r.by) {
@@ -419,13 +429,18 @@ func boundedMicros(d time.Duration) int64 {
 	return max(-farMicros, min(d.Microseconds(), farMicros))
 }
 
-// at is the time that a delay gives when it is written at now; before is what the column said.
-func at(d taskstate.Delay, now, before time.Time) time.Time {
+// written is when a transaction wrote its changes, and when the lease ends of whoever holds what it claimed.
+type written struct{ at, lease time.Time }
+
+// time is what a column says once a delay is written; before is what it said.
+func (w written) time(d taskstate.Delay, before time.Time) time.Time {
 	switch d.Kind {
 	case taskstate.DelayNever:
 		return time.Time{}
 	case taskstate.DelayIn:
-		return now.Add(time.Duration(boundedMicros(d.In)) * time.Microsecond)
+		return w.at.Add(time.Duration(boundedMicros(d.In)) * time.Microsecond)
+	case taskstate.DelayLease:
+		return w.lease
 	case taskstate.DelayKeep:
 	}
 	return before

@@ -61,7 +61,7 @@ func newCallID() []byte {
 }
 
 // RenewEpoch starts a new history after a restore or an asynchronous failover (design D2): fences may repeat then,
-// so that a holder from the lost history must no longer be believed. It sets a new random timeline and ends every lease;
+// so that a holder from the lost history must no longer be believed. It sets a new random timeline and ends the lease of every process;
 // tasks that were running are taken over, which counts a crash for each. Ordinary upgrades never call it.
 // It returns the new epoch and how many leases it ended.
 func (s *Store) RenewEpoch(ctx context.Context) (epoch, leases int64, err error) {
@@ -70,16 +70,16 @@ func (s *Store) RenewEpoch(ctx context.Context) (epoch, leases int64, err error)
 		if _, err := tx.ExecContext(ctx, s.queries.Get("TimelineRenew"), epoch); err != nil {
 			return fmt.Errorf("renew timeline: %w", err)
 		}
-		done, err := tx.ExecContext(ctx, s.queries.Get("LeasesExpire"))
-		if err != nil {
+		if _, err := tx.ExecContext(ctx, s.queries.Get("LeasesExpire")); err != nil {
 			return fmt.Errorf("end leases: %w", err)
 		}
-		// After the states: what waited for a claim's commit there sees its call here.
 		if _, err := tx.ExecContext(ctx, s.queries.Get("WakingNow")); err != nil {
 			return fmt.Errorf("wake what runs: %w", err)
 		}
-		leases, err = done.RowsAffected()
-		return err
+		if err := tx.QueryRowContext(ctx, s.queries.Get("Running")).Scan(&leases); err != nil {
+			return fmt.Errorf("count what runs: %w", err)
+		}
+		return nil
 	})
 	return epoch, leases, err
 }
@@ -107,7 +107,7 @@ func (b *batch) deliver(ctx context.Context, tx taskstate.Tx, m taskstate.DBCloc
 	for _, i := range b.changed {
 		if c := b.decisions[i].Change; c.Deliver {
 			after := b.tasks[i]
-			apply(b.store.columns, &after, c, b.writtenAt)
+			apply(b.store.columns, &after, c, b.written)
 			rows = append(rows, taskstate.Changed{Task: after, Change: c})
 		}
 	}

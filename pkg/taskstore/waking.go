@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -40,6 +41,8 @@ type call struct {
 type waker struct {
 	id                      string
 	wakes, updated, created time.Time // wakes, created: where somebody asked
+	fence                   int64
+	owner                   string
 }
 
 const (
@@ -105,7 +108,7 @@ func (s *Store) wakers(ctx context.Context, tx taskstate.Tx, status taskstate.St
 		err := sqldb.Each(ctx, tx, func(rows *sql.Rows) error {
 			var w waker
 			var wakes, updated taskstate.DBTime
-			err := rows.Scan(&w.id, &wakes, &updated)
+			err := rows.Scan(&w.id, &wakes, &updated, &w.fence, &w.owner)
 			w.wakes, w.updated = wakes.Time, updated.Time
 			out[w.id] = w
 			return err
@@ -207,30 +210,67 @@ func groups(calls []call) func(yield func([]call) bool) {
 
 // look adds those tasks of calls that wake in time and were not seen, and tidies the calls that have none.
 func (s *Store) look(ctx context.Context, status taskstate.Status, group []call, seen map[string]bool, out *woken) error {
-	states, err := sqldb.Read(ctx, s, func(ctx context.Context, tx taskstate.Tx) (map[string]waker, error) {
-		return s.wakers(ctx, tx, status, group)
-	})
-	if err != nil {
-		return fmt.Errorf("read which tasks wake: %w", err)
-	}
-	var stale []int64
-	for _, c := range group {
-		if !slices.ContainsFunc(c.ids, func(id string) bool {
-			w, wakes := states[id]
-			return wakes && w.wakes.Before(out.until)
-		}) {
-			stale = append(stale, c.no)
-		}
-	}
-	if err := s.tidy(ctx, status, stale); err != nil {
-		return err
-	}
+	states, err := s.states(ctx, status, group, out.until)
 	for _, w := range states {
 		if w.wakes.Before(out.until) && !seen[w.id] {
 			out.tasks, seen[w.id] = append(out.tasks, w), true
 		}
 	}
-	return nil
+	return err
+}
+
+// states reads those tasks of calls that wake, and tidies the calls that have none which does in time.
+func (s *Store) states(ctx context.Context, status taskstate.Status, group []call, until time.Time) (map[string]waker, error) {
+	states, err := sqldb.Read(ctx, s, func(ctx context.Context, tx taskstate.Tx) (map[string]waker, error) {
+		return s.wakers(ctx, tx, status, group)
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read which tasks wake: %w", err)
+	}
+	var stale []int64
+	for _, c := range group {
+		if !slices.ContainsFunc(c.ids, func(id string) bool {
+			w, wakes := states[id]
+			return wakes && w.wakes.Before(until)
+		}) {
+			stale = append(stale, c.no)
+		}
+	}
+	return states, s.tidy(ctx, status, stale)
+}
+
+// Held implements taskstate.Store. Every RUNNING task is named by a call of its holder that wakes before its lease ends: who looks
+// further ahead than it renews its lease sees each of its claims before anybody else has to. So the process itself tidies its calls.
+func (s *Store) Held(ctx context.Context, process string, within time.Duration) (held []taskstate.HeldTask, err error) {
+	actor := taskstate.Actor{Kind: taskstate.ActorWorker, Name: process}.String()
+	for place, last := (call{at: beginning}), false; !last; {
+		page, err := sqldb.ReadAll(ctx, s, "read which calls wake", s.queries.Get("WakingOf"), []any{place.at, place.at, place.no, actor, mostCalls}, scanCall)
+		if err != nil {
+			return nil, err
+		}
+		last = len(page) < mostCalls
+		if len(page) == 0 {
+			break
+		}
+		until := page[0].now.Add(within)
+		if n := slices.IndexFunc(page, func(c call) bool { return !c.at.Before(until) }); n >= 0 {
+			page, last = page[:n], true
+		}
+		for group := range groups(page) {
+			place = group[len(group)-1]
+			states, err := s.states(ctx, taskstate.StatusRunning, group, until)
+			if err != nil {
+				return nil, err
+			}
+			for _, w := range states {
+				if by, _, _ := strings.Cut(w.owner, "/"); by == process {
+					held = append(held, taskstate.HeldTask{TaskID: w.id, Fence: w.fence, Owner: w.owner})
+				}
+			}
+		}
+	}
+	slices.SortFunc(held, func(a, b taskstate.HeldTask) int { return cmp.Compare(a.TaskID, b.TaskID) })
+	return slices.Compact(held), nil
 }
 
 // countEnded counts the calls that left tasks in a status in which none wakes, until there are none or somebody else has the first.

@@ -44,8 +44,8 @@ WHERE wake_at < @never
 -- name: Awaken
 INSERT INTO ingest_task_call (call_id, from_status, to_status, reason, timeline, actor, wake_at, tasks, ids, created_at)
 SELECT ?, t.status, t.status, 'SILENT', (SELECT value FROM timeline WHERE id = 1), 'system:fsck', t.wake_at, 1, ?, t.updated_at
-FROM ingest_task_state t
-WHERE t.id = @rawid(?) AND t.wake_at < @never
+FROM ingest_task t
+WHERE t.id = ? AND t.wake_at < @never
 
 -- The calls since a look with the tasks that they moved, for the check of a sample.
 -- name: Moved

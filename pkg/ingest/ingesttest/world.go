@@ -258,7 +258,7 @@ func (w *World) Advance(d time.Duration) {
 				return err
 			}
 		}
-		_, err := tx.ExecContext(ctx, "UPDATE ingest_task_state SET wake_at = ? WHERE status = 'RUNNING'", past)
+		_, err := tx.ExecContext(ctx, "UPDATE ingest_worker SET lease_until = ?", past)
 		if err != nil {
 			return err
 		}

@@ -94,7 +94,7 @@ func (l *life) write(c *taskstate.Change, from taskstate.Status) {
 		switch d.Kind {
 		case taskstate.DelayNever:
 			return time.Time{}
-		case taskstate.DelayIn:
+		case taskstate.DelayIn, taskstate.DelayLease:
 			return l.moment.Now.Add(d.In)
 		case taskstate.DelayKeep:
 		}

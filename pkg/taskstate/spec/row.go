@@ -169,7 +169,7 @@ func moved(d taskstate.Delay, at, before time.Time) time.Time {
 	switch d.Kind {
 	case taskstate.DelayNever:
 		return time.Time{}
-	case taskstate.DelayIn:
+	case taskstate.DelayIn, taskstate.DelayLease: // a lease for each task allows more than one for all of a process's
 		return at.Add(d.In.Truncate(time.Microsecond))
 	case taskstate.DelayKeep:
 	}

@@ -21,11 +21,14 @@ type Table struct {
 	Epoch int64
 	tasks map[string]taskstate.Task
 	log   map[string][]taskstate.Transition
+	// leases are until when processes have theirs, by name; claimed, in which epoch a claim became part of its process's lease.
+	leases  map[string]time.Time
+	claimed map[string]int64
 }
 
 // NewTable makes an empty table of an epoch.
 func NewTable(epoch int64) *Table {
-	return &Table{Epoch: epoch, tasks: map[string]taskstate.Task{}, log: map[string][]taskstate.Transition{}}
+	return &Table{Epoch: epoch, tasks: map[string]taskstate.Task{}, log: map[string][]taskstate.Transition{}, leases: map[string]time.Time{}, claimed: map[string]int64{}}
 }
 
 // Submit inserts tasks at an instant, all or none. taskstate.ErrDuplicateKey; ErrInvalid.
@@ -96,6 +99,9 @@ func (x *Table) Apply(ids []string, c Call) (out []taskstate.Outcome, ok bool) {
 // write changes a row and writes its transition.
 func (x *Table) write(t taskstate.Task, c *taskstate.Change, at time.Time) taskstate.Task {
 	t = Write(t, c, at)
+	if c.Wake.Kind == taskstate.DelayLease {
+		t.WakeAt, x.claimed[t.ID] = x.leases[processOf(t.LeaseOwner)], x.Epoch
+	}
 	x.tasks[t.ID] = t
 	if !c.Silent {
 		x.log[t.ID] = append(x.log[t.ID], transition(t, c))
@@ -122,15 +128,43 @@ func (x *Table) Due(status taskstate.Status, until time.Time, inclusive bool, li
 	return out
 }
 
+// Renew is Store.Renew: a process has its lease until an instant, which becomes that of all its claims.
+func (x *Table) Renew(process string, until time.Time) {
+	x.leases[process] = until
+	for id, t := range x.tasks {
+		if t.Status == taskstate.StatusRunning && processOf(t.LeaseOwner) == process && x.claimed[id] == x.Epoch {
+			t.WakeAt = until
+			x.tasks[id] = t
+		}
+	}
+}
+
+// processOf is the part of an owner that names the process.
+func processOf(owner string) string {
+	process, _, _ := strings.Cut(owner, "/")
+	return process
+}
+
+// HeldBy are the tasks that Store.Held returns however far ahead it looks, in the order of their ids.
+func (x *Table) HeldBy(process string) (held []taskstate.HeldTask) {
+	for _, id := range x.IDs() {
+		if t := x.tasks[id]; t.Status == taskstate.StatusRunning && processOf(t.LeaseOwner) == process {
+			held = append(held, taskstate.HeldTask{TaskID: id, Fence: t.Fence, Owner: t.LeaseOwner})
+		}
+	}
+	return held
+}
+
 // Heartbeat is Store.Heartbeat at an instant; lost come in the order of their ids.
 func (x *Table) Heartbeat(at time.Time, lease time.Duration, beats []taskstate.Beat) (lost []string) {
 	for _, b := range beats {
 		t, exists := x.tasks[b.TaskID]
-		if !exists || t.Status != b.Status || t.LeaseOwner != b.Owner || b.Token != (taskstate.Token{Epoch: x.Epoch, Fence: t.Fence}) {
+		if !exists || t.Status != b.Status || t.LeaseOwner != b.Owner || b.Token != (taskstate.Token{Epoch: x.Epoch, Fence: t.Fence}) ||
+			t.Status == taskstate.StatusRunning && x.claimed[t.ID] != x.Epoch {
 			lost = append(lost, b.TaskID)
 			continue
 		}
-		if b.Renew {
+		if b.Renew && t.Status != taskstate.StatusRunning {
 			t.WakeAt = at.Add(lease)
 		}
 		if b.Progress != nil && *b.Progress != t.Progress {
@@ -148,20 +182,23 @@ func (x *Table) Held(id string, token taskstate.Token) bool {
 	return t.Status == taskstate.StatusRunning && token == taskstate.Token{Epoch: x.Epoch, Fence: t.Fence}
 }
 
-// RenewEpoch starts a new history at an instant and ends every lease; it returns how many.
+// RenewEpoch starts a new history at an instant and ends the lease of every process; it returns how many tasks were running.
 func (x *Table) RenewEpoch(epoch int64, at time.Time) (leases int64) {
 	x.Epoch = epoch
 	for id, t := range x.tasks {
 		if t.Status == taskstate.StatusRunning {
-			t.WakeAt = at
-			x.tasks[id] = t
 			leases++
+			if t.LeaseOwner != "" && t.WakeAt.After(at) {
+				t.WakeAt = at
+				x.tasks[id] = t
+			}
 		}
 	}
+	clear(x.leases)
 	return leases
 }
 
-// Age lets the times that a row waits for be past, as if time had gone by.
+// Age lets the times that a row waits for be past, as if time had gone by: a claim is then of a process that is gone.
 func (x *Table) Age(id string, past time.Time) taskstate.Task {
 	t := x.tasks[id]
 	for _, column := range []*time.Time{&t.NextRetryAt, &t.WakeAt, &t.EnqueuedAt} {
@@ -170,6 +207,7 @@ func (x *Table) Age(id string, past time.Time) taskstate.Task {
 		}
 	}
 	x.tasks[id] = t
+	delete(x.claimed, id)
 	return t
 }
 

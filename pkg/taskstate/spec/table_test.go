@@ -77,13 +77,14 @@ func TestTableLivesATask(t *testing.T) {
 	if !x.Held("a", holder.Token) || x.Held("b", holder.Token) {
 		t.Error("held: want a and not b")
 	}
-	beat := taskstate.Beat{TaskID: "a", Status: taskstate.StatusRunning, Token: holder.Token, Owner: "p/1", Renew: true, Progress: &taskstate.Progress{Percent: 5}}
+	beat := taskstate.Beat{TaskID: "a", Status: taskstate.StatusRunning, Token: holder.Token, Owner: "p/1", Progress: &taskstate.Progress{Percent: 5}}
 	foreign := beat
 	foreign.TaskID = "b"
 	later := noon.Add(time.Second)
 	if lost := x.Heartbeat(later, time.Minute, []taskstate.Beat{beat, foreign}); !slices.Equal(lost, []string{"b"}) {
 		t.Errorf("lost %v, want b", lost)
 	}
+	x.Renew("p", later.Add(time.Minute))
 	if got := x.Get("a"); !got.LeaseExpiresAt().Equal(later.Add(time.Minute)) || got.Progress.Percent != 5 || !got.UpdatedAt.Equal(later) {
 		t.Errorf("after the heartbeat: %+v", got)
 	}

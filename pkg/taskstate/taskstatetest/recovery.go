@@ -261,15 +261,17 @@ func testHeartbeat(t *testing.T, b *bench) {
 	}
 	equal(t, "nothing to do", len(send(time.Hour, beat)), 0)
 	b.same(task)
-	beat.Renew = true
-	equal(t, "renew", len(send(time.Hour, beat)), 0)
+	b.fatalIf(b.s.Renew(b.ctx, "p1", time.Hour))
 	now := b.get(task.ID)
 	equal(t, "wake", now.WakeAt, now.LeaseExpiresAt())
 	equal(t, "updated", now.UpdatedAt, task.UpdatedAt)
+	equal(t, "lease of its other claims", b.get(other.ID).WakeAt, now.WakeAt)
 	if d := now.LeaseExpiresAt().Sub(task.LeaseExpiresAt()); d < 50*time.Minute {
 		t.Fatalf("the lease grew by %s only", d)
 	}
-	beat.Renew, beat.Progress = false, &taskstate.Progress{Stage: "embed", Percent: 40, Processed: 4, Total: 10}
+	b.fatalIf(b.s.Renew(b.ctx, "p1", time.Second))
+	equal(t, "no renewal shortens it", b.get(task.ID).WakeAt, now.WakeAt)
+	beat.Progress = &taskstate.Progress{Stage: "embed", Percent: 40, Processed: 4, Total: 10}
 	equal(t, "progress", len(send(time.Hour, beat)), 0)
 	moved := b.get(task.ID)
 	equal(t, "progress", moved.Progress, *beat.Progress)
@@ -280,9 +282,10 @@ func testHeartbeat(t *testing.T, b *bench) {
 	send(time.Hour, beat)
 	equal(t, "the same progress again", b.get(task.ID).UpdatedAt, moved.UpdatedAt)
 
-	b.expire(task.ID)
-	beat.Renew, beat.Progress = true, nil
-	equal(t, "revived", len(send(b.p.Lease, beat)), 0)
+	beat.Progress = nil
+	b.write("UPDATE ingest_worker SET lease_until = created_at WHERE name = 'p1'")
+	equal(t, "its lease has ended", b.get(task.ID).WakeAt.Before(moved.UpdatedAt), true)
+	b.fatalIf(b.s.Renew(b.ctx, "p1", b.p.Lease))
 	equal(t, "nobody can take it", b.one(task.ID, b.claiming("p2")).Answer, taskstate.AnswerBusy)
 
 	b.one(task.ID, func(m taskstate.DBClock, t taskstate.Task) taskstate.Decision {

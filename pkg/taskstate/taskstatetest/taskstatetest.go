@@ -273,11 +273,17 @@ func (b *bench) write(query string, args ...any) {
 	}))
 }
 
-// expire ends the lease of a running or reserved task.
+// expire ends the lease of a running or reserved task. It becomes one of an earlier start of its process.
 func (b *bench) expire(id string) {
 	b.t.Helper()
 	m, err := b.s.Moment(b.ctx)
 	b.fatalIf(err)
 	past := m.Now.Add(-time.Second)
+	if t := b.get(id); t.Status == taskstate.StatusRunning && t.LeaseOwner != "" {
+		b.write(`INSERT INTO ingest_worker (name, lease_until, created_at)
+			SELECT w.name, ?, ? FROM ingest_worker w JOIN ingest_task_state t ON t.lease_owner >> 36 = w.no WHERE t.id = ?`, past, past, b.key(id))
+		b.set(id, "lease_owner = (SELECT MAX(no) FROM ingest_worker) * 68719476736 + (lease_owner & 68719476735)")
+		return
+	}
 	b.set(id, "wake_at = ?", past)
 }

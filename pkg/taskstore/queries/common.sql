@@ -24,9 +24,23 @@ LIMIT ?
 
 -- Which tasks of calls wake. Nothing is locked: whoever changes one of them writes a call of its own.
 -- name: WakingStates
-SELECT @textid(t.id), t.wake_at, t.updated_at
+SELECT @textid(t.id), @include(WakesAt), t.updated_at, t.fence, @owner(t.lease_owner)
 FROM ingest_task_state t @force(PRIMARY)
-WHERE t.id IN (@list) AND t.status = ? AND t.wake_at < @never
+WHERE t.id IN (@list) AND t.status = ? AND @include(WakesAt) < @never
+
+-- When a task wakes: a claim with the lease of its process, and at once where that is not to be found; what succeeded never.
+-- name: WakesAt
+CASE WHEN t.status = 'RUNNING' AND t.lease_owner <> 0
+  THEN COALESCE((SELECT w.lease_until FROM ingest_worker w WHERE w.no = t.lease_owner >> 36), t.updated_at)
+  WHEN t.status = 'SUCCEEDED' THEN @never ELSE t.wake_at END
+
+-- The calls of a process that wake, as Waking.
+-- name: WakingOf
+SELECT no, wake_at, ids, @now
+FROM ingest_task_call @force(ingest_task_call_wake)
+WHERE to_status = 'RUNNING' AND wake_at < @never AND (wake_at > ? OR (wake_at = ? AND no > ?)) AND actor = ?
+ORDER BY wake_at, no
+LIMIT ?
 
 -- name: WakingEnded
 SELECT no
@@ -61,9 +75,23 @@ WHERE status = ?
 SELECT @now, (SELECT value FROM timeline WHERE id = 1), @include(Columns)
 FROM ingest_task_state t @force(PRIMARY)
 @thenjoin ingest_task_body b @force(PRIMARY) ON b.id = @textid(t.id)
-WHERE t.id IN (@list) AND t.status = ? AND t.wake_at < ?
+WHERE t.id IN (@list) AND t.status = ? AND @include(WakesAt) < ?
 ORDER BY t.id
 @skiplockedof(t)
+
+-- Claims whose process's lease ends before a moment, with a lock on its row until the end of the transaction: it cannot renew it meanwhile.
+-- name: Lapsed
+SELECT @textid(t.id)
+FROM ingest_task_state t @force(PRIMARY)
+@thenjoin ingest_worker w ON w.no = t.lease_owner >> 36
+WHERE t.id IN (@list) AND w.lease_until < ?
+@skiplockedof(w)
+
+-- name: WithWorker
+SELECT @textid(t.id)
+FROM ingest_task_state t
+JOIN ingest_worker w ON w.no = t.lease_owner >> 36
+WHERE t.id IN (@list)
 
 -- name: Written
 SELECT updated_at
@@ -237,18 +265,26 @@ UPDATE timeline
 SET value = ?
 WHERE id = 1
 
--- Claims and reservations of the history that is gone: whoever sweeps next takes them over.
+-- Claims of the history that is gone: whoever sweeps next takes them over.
 -- name: LeasesExpire
-UPDATE ingest_task_state
-SET wake_at = @now
+UPDATE ingest_worker
+SET lease_until = @now
+WHERE lease_until > @now
+
+-- name: Running
+SELECT COUNT(*)
+FROM ingest_task_state
 WHERE status = 'RUNNING'
 
--- Processes by name: the number of each is part of what states say of their owners.
--- name: WorkerOf
-SELECT no FROM ingest_worker WHERE name = ?
-
+-- A process: the number of its row is part of what states say of their owners.
 -- name: WorkerAdd
-INSERT INTO ingest_worker (name, created_at) VALUES (?, ?) ON CONFLICT (name) DO NOTHING
+INSERT INTO ingest_worker (name, lease_until, created_at) VALUES (?, ?, ?)
+
+-- A heartbeat that comes late shortens no lease.
+-- name: WorkerRenew
+UPDATE ingest_worker
+SET lease_until = CASE WHEN lease_until < ? THEN ? ELSE lease_until END
+WHERE no = ? AND (SELECT value FROM timeline WHERE id = 1) = ?
 
 -- name: WakingNow
 UPDATE ingest_task_call

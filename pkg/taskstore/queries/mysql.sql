@@ -31,13 +31,6 @@ VALUES @rows
 INSERT INTO ingest_task_body (@columns)
 VALUES @rows
 
--- An INSERT IGNORE would leave a gap in the numbers at each call.
--- name: WorkerAdd
-INSERT INTO ingest_worker (name, created_at)
-SELECT n.name, n.at FROM (SELECT CAST(? AS CHAR(32) CHARACTER SET ascii) AS name, ? AS at) n
-WHERE NOT EXISTS (SELECT 1 FROM ingest_worker w WHERE w.name = n.name)
-ON DUPLICATE KEY UPDATE created_at = ingest_worker.created_at
-
 -- name: InsertState
 INSERT INTO ingest_task_state (id, status, wake_at, promised_at, updated_at)
 VALUES @rows

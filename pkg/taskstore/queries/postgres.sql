@@ -20,6 +20,9 @@ INSERT INTO ingest_task_state (status, wake_at, promised_at, updated_at, id)
 SELECT 'QUEUED', CAST(? AS timestamptz), CAST(? AS timestamptz), CAST(? AS timestamptz), @rawid(made.id)
 FROM made
 
+-- name: WorkerAdd
+INSERT INTO ingest_worker (name, lease_until, created_at) VALUES (?, ?, ?) RETURNING no
+
 -- name: HeartbeatHeld
 SELECT c.id
 FROM @json(id text, status text, fence bigint, timeline bigint, owner bigint)

@@ -43,6 +43,14 @@ var bugs = []bug{
 	{"m15", "an upload that is not flushed to the disk", []check{{"scripts/lab/lostfs", "TestAReceivedFile", ""}}},
 	{"m16", "the next try reckoned with the worker's clock", []check{differential, storeSuite}},
 	{"m18", "recovery that takes over what its own process runs", []check{rules, {"pkg/taskrun", "TestAClaimUnderWay|TestOwnExpiredClaims", ""}}},
+	// Leases of processes (design D22).
+	{"m31", "a takeover that does not lock the lease that it judges", []check{{"pkg/taskstore", "TestNoLeaseIsRenewedUnderATakeover/(mysql|postgres)", ""}}},
+	{"m32", "a claim under a lease that has nearly ended", []check{{"pkg/taskstore", "TestAClaimNeedsAThirdOfItsLease/sqlite", ""}}},
+	{"m33", "a process that does not ask which tasks its rows say it runs", []check{{"pkg/taskrun", "TestWhatAProcessHasForgottenIsTakenOver", ""}}},
+	{"m34", "a claim given up because its answer is under way", []check{{"pkg/taskrun", "TestAClaimUnderWayIsNotGivenUp", ""}}},
+	{"m35", "a reservation of a RUNNING task given up by its own process", []check{{"pkg/taskrun", "TestTakeoverOfAIsolatedRun", ""}}},
+	{"m36", "a heartbeat whose connection hangs, sent over no other", []check{{"pkg/taskstore", "TestAHeartbeatThatHangsIsSentOverAnotherConnection/sqlite", ""}}},
+	{"m37", "a call that wakes no more though one of its tasks runs", []check{differential, storeSuite}},
 	// Effects outside the database that must follow their COMMIT, or come before it.
 	{"m19", "a file removed before the COMMIT that lets it go", []check{{"pkg/ingest/sweep", "TestAFaultAtEveryEffectOfTheSweeper", ""}}},
 	{"m20", "an upload's own copy removed before the COMMIT that links another", []check{{"pkg/ingest/upload", "TestARolledBackAcceptLeavesNothingBehind", ""}}},

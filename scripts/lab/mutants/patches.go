@@ -221,6 +221,32 @@ var patches = map[string][]patch{
 			}
 `},
 	},
+	"m31": {
+		{file: "pkg/taskstore/apply.go", old: "w.Status == taskstate.StatusRunning {", text: `w.Status == taskstate.StatusRunning && !seededBug("m31") {`},
+	},
+	"m32": {
+		{file: "pkg/taskstore/owners.go", old: "m.Now.Add(c.by.Wake.In/3))", text: `m.Now.Add(c.by.Wake.In/3)) && !(of.no != noWorker && seededBug("m32"))`},
+	},
+	"m33": {
+		{file: "pkg/taskrun/beat.go", old: "func (r *Runner) forgottenOnce(ctx context.Context) error {\n", text: `func (r *Runner) forgottenOnce(ctx context.Context) error {
+	if seededBug("m33") {
+		return nil
+	}
+`},
+	},
+	"m34": {
+		{file: "pkg/taskrun/beat.go", old: "return r.asking.Has(t.Owner) ||", text: `return r.asking.Has(t.Owner) && !seededBug("m34") ||`},
+	},
+	"m35": {
+		{file: "pkg/taskrun/beat.go", old: "|| r.isolated.Holds(t.Owner) ||", text: `|| r.isolated.Holds(t.Owner) && !seededBug("m35") ||`},
+	},
+	"m36": {
+		{file: "pkg/taskstore/owners.go", old: "if err != nil && ctx.Err() == nil {", text: `if err != nil && ctx.Err() == nil && !seededBug("m36") {`},
+	},
+	"m37": {
+		{file: "pkg/taskstore/waking.go", old: "\t\t\tif first.IsZero() {\n", text: `			if first.IsZero() || seededBug("m37") && status == taskstate.StatusRunning {
+`},
+	},
 	"m27": {
 		{file: "pkg/taskstate/operate.go", old: "\tc := change(t, m).to(StatusQueued, r, a, message).queued()\n", text: `	c := change(t, m).to(StatusQueued, r, a, message)
 	if !seededBug("m27") {

@@ -47,14 +47,14 @@ type Claim struct {
 
 	mu         sync.Mutex
 	Progress   taskstate.Progress
-	dirty      bool // progress is not in the row yet
-	Renewed    time.Time
+	dirty      bool      // progress is not in the row yet
+	Asked      time.Time // whether its row still names it
 	Reported   time.Time
 	StageBegan time.Time
 	stalled    time.Time // when it was cancelled for silence; zero: it was not
 	lost       bool
 	worker     string // who runs it; empty: nobody yet
-	hung       bool   // written off: not renewed any more
+	hung       bool   // written off: it asks no more
 	done       bool   // its goroutine has returned
 }
 
@@ -126,21 +126,17 @@ func (h *Claim) IsLost() bool {
 	return h.lost
 }
 
-// Beat returns what the heartbeat has to say, and whether there is anything.
-// A lease is renewed when a third of it has passed.
+// Beat returns what the heartbeat has to say, and whether there is anything, or a third of a lease has passed since it asked.
 func (h *Claim) Beat(now time.Time, lease time.Duration) (b taskstate.Beat, due bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.lost || h.hung {
 		return b, false
 	}
-	renew := Elapsed(now, h.Renewed) >= lease/3
-	if !renew && !h.dirty {
+	if Elapsed(now, h.Asked) < lease/3 && !h.dirty {
 		return b, false
 	}
-	b = taskstate.Beat{
-		TaskID: h.Task.ID, Status: taskstate.StatusRunning, Token: h.Token, Owner: h.Owner, Renew: renew,
-	}
+	b = taskstate.Beat{TaskID: h.Task.ID, Status: taskstate.StatusRunning, Token: h.Token, Owner: h.Owner}
 	if h.dirty {
 		p := h.Progress
 		b.Progress = &p
@@ -152,9 +148,7 @@ func (h *Claim) Beat(now time.Time, lease time.Duration) (b taskstate.Beat, due 
 func (h *Claim) Beaten(b taskstate.Beat, now time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if b.Renew {
-		h.Renewed = now
-	}
+	h.Asked = now
 	if b.Progress != nil && *b.Progress == h.Progress {
 		h.dirty = false
 	}
@@ -351,6 +345,13 @@ func (a *Calls) Has(owner string) bool {
 	defer a.mu.Unlock()
 	_, known := a.Owners[owner]
 	return known
+}
+
+// Open reports whether some call is not over.
+func (a *Calls) Open() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return len(a.Owners) > 0
 }
 
 // UnheardOf reports whether a COMMIT of this call had no answer.

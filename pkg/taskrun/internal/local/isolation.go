@@ -19,11 +19,12 @@ type Reservation struct {
 	Running    bool // set by the isolated loop, under isolated.mu
 }
 
-// Beat is the heartbeat of a reservation: status and fence stay, the owner is this process's.
+// Beat is the heartbeat of a reservation: status and fence stay, the owner is this process's. That of a RUNNING task lives with the
+// lease of the process.
 func (res *Reservation) Beat() taskstate.Beat {
 	t := res.Outcome.After
 	return taskstate.Beat{
-		TaskID: t.ID, Status: t.Status, Owner: t.LeaseOwner, Renew: true,
+		TaskID: t.ID, Status: t.Status, Owner: t.LeaseOwner, Renew: t.Status != taskstate.StatusRunning,
 		Token: taskstate.Token{Epoch: res.Epoch, Fence: t.Fence},
 	}
 }
@@ -70,6 +71,13 @@ func (s *Isolation) Active() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.Res != nil
+}
+
+// Holds reports whether this is the owner of the reservation.
+func (s *Isolation) Holds(owner string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.Res != nil && s.Res.Outcome.After.LeaseOwner == owner
 }
 
 // State returns the reservation, whether it was lost, and what is closed at the next change.

@@ -57,6 +57,18 @@ func (c *Store) Apply(ctx context.Context, b taskstate.Batch) ([]taskstate.Outco
 	return outs, nil
 }
 
+// Renew implements taskstate.Store.
+func (c *Store) Renew(ctx context.Context, process string, lease time.Duration) (err error) {
+	defer c.note(c.Health.Now(), &err)
+	return c.Database.Renew(ctx, process, lease)
+}
+
+// Held implements taskstate.Store.
+func (c *Store) Held(ctx context.Context, process string, within time.Duration) (_ []taskstate.HeldTask, err error) {
+	defer c.note(c.Health.Now(), &err)
+	return c.Database.Held(ctx, process, within)
+}
+
 // Heartbeat implements taskstate.Store.
 func (c *Store) Heartbeat(ctx context.Context, lease time.Duration, beats []taskstate.Beat) (lost []string, err error) {
 	defer c.note(c.Health.Now(), &err)

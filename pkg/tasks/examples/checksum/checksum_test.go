@@ -221,7 +221,7 @@ func TestATaskIsTakenOver(t *testing.T) {
 	onEach(t, func(t *testing.T, w *world) {
 		task := w.submit(request("hello", "")).Task
 		policy := taskrun.NewDefaultConfig().Policy
-		policy.Lease = time.Millisecond
+		policy.Lease = 500 * time.Millisecond // what a statement takes, and some
 		outs, err := w.store.Apply(t.Context(), taskstate.Batch{
 			IDs: []string{task.ID}, Scope: taskstate.System(),
 			Decide: taskstate.Each(func(m taskstate.DBClock, t taskstate.Task) taskstate.Decision {

@@ -1,0 +1,27 @@
+-- One lease a process (design D22): a row of ingest_worker for every start of a process, and until when it holds all that it has
+-- claimed. wake_at of a claim says nothing any more: the view shows the process's. Services of the version before are stopped meanwhile.
+
+ALTER TABLE ingest_worker DROP CONSTRAINT ingest_worker_name_key,
+  ADD COLUMN lease_until TIMESTAMPTZ NOT NULL DEFAULT '1970-01-01 00:00:00+00';
+ALTER TABLE ingest_worker SET (fillfactor = 50);
+UPDATE ingest_worker w
+SET lease_until = h.until
+FROM (SELECT t.lease_owner >> 36 AS no, MAX(t.wake_at) AS until FROM ingest_task_state t
+       WHERE t.status = 'RUNNING' AND t.lease_owner <> 0 GROUP BY t.lease_owner >> 36) h
+WHERE h.no = w.no;
+
+CREATE OR REPLACE VIEW ingest_task AS
+SELECT
+  b.id, b.user_id, b.document_id, b.knowledge_base_id, b.file_path, b.workflow_id, b.type, b.channel, b.chat_id,
+  b.payload, b.result, b.traceparent, b.idempotency_key, b.request_hash, t.status, t.stage, t.progress,
+  t.processed_segments, t.total_segments, t.attempt_count, b.max_attempts, t.crash_count, t.throttle_count,
+  t.next_retry_at, b.last_error, b.error_message, b.error_code, t.fence,
+  COALESCE(w.name || '/' || (t.lease_owner & 68719476735), '') AS lease_owner,
+  CASE WHEN t.status = 'RUNNING' AND t.lease_owner <> 0 THEN w.lease_until
+    WHEN t.status = 'RUNNING' OR t.status IN ('QUEUED', 'RETRYING') AND t.lease_owner <> 0 THEN t.wake_at ELSE TIMESTAMPTZ '9999-12-31 00:00:00+00' END AS lease_expires_at,
+  CASE WHEN t.status = 'SUCCEEDED' THEN TIMESTAMPTZ '9999-12-31 00:00:00+00' WHEN t.status = 'RUNNING' AND t.lease_owner <> 0 THEN w.lease_until ELSE t.wake_at END AS wake_at,
+  t.promised_at, t.promise_count, t.dlq_state, t.delivery, t.attempt_traceparent, b.created_at,
+  t.updated_at, b.request_id
+FROM ingest_task_body b
+JOIN ingest_task_state t ON t.id = CAST(b.id AS uuid)
+LEFT JOIN ingest_worker w ON w.no = t.lease_owner >> 36;

@@ -1,0 +1,221 @@
+package taskstore_test
+
+import (
+	"context"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/millweir/millweir/pkg/taskstate"
+	"github.com/millweir/millweir/pkg/taskstore"
+)
+
+// takingOver is a sweep by which a process takes over what runs.
+func takingOver(process string, decided func()) taskstate.Sweep {
+	return taskstate.Sweep{
+		Status: taskstate.StatusRunning, WakeBefore: taskstate.In(0), Limit: 10,
+		Decide: taskstate.Each(func(m taskstate.DBClock, t taskstate.Task) taskstate.Decision {
+			if decided != nil {
+				decided()
+			}
+			return taskstate.Claim(policy, m, t, taskstate.ClaimRequest{
+				Owner: process + "/1", Process: process, Actor: taskstate.Actor{Kind: taskstate.ActorWorker, Name: process}, Takeover: true,
+			})
+		}),
+	}
+}
+
+// lapse ends the leases of processes, as if they had not renewed them for long; calls may wake early.
+func lapse(t *testing.T, s *taskstore.Store) {
+	t.Helper()
+	for _, query := range []string{
+		"UPDATE ingest_worker SET lease_until = created_at",
+		"UPDATE ingest_task_call SET wake_at = created_at WHERE wake_at > created_at AND to_status = 'RUNNING'",
+	} {
+		_, err := s.DB().ExecContext(t.Context(), query)
+		require.NoError(t, err)
+	}
+}
+
+// Whoever takes over has the process's lease locked: it is not renewed between the look at it and the takeover's commit.
+func TestNoLeaseIsRenewedUnderATakeover(t *testing.T) {
+	t.Parallel()
+	for name, config := range databases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			cfg := config(t)
+			s, other := migrated(t, cfg), open(t, cfg)
+			ids := submitted(t, s, 1)
+			require.NoError(t, claimedBy(t, s, "p/1", nil, ids[0])[0].Err)
+			lapse(t, s)
+			require.NoError(t, other.Renew(t.Context(), "q", policy.Lease)) // it does not have to do so in between
+			outs, err := other.Sweep(t.Context(), takingOver("q", func() {
+				ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+				defer cancel()
+				require.Error(t, s.Renew(ctx, "p", policy.Lease), "it waits for the takeover")
+			}))
+			require.NoError(t, err)
+			require.Len(t, outs, 1)
+			require.Equal(t, "q/1", outs[0].After.LeaseOwner)
+			require.NoError(t, s.Renew(t.Context(), "p", policy.Lease))
+			row, err := s.Get(t.Context(), taskstate.System(), ids[0])
+			require.NoError(t, err)
+			require.Equal(t, "q/1", row.LeaseOwner)
+		})
+	}
+}
+
+// A lease that is renewed after the look at what wakes, and before the takeover has it locked, is not taken from.
+func TestALeaseThatIsRenewedInTimeIsNotTakenFrom(t *testing.T) {
+	t.Parallel()
+	for name, config := range databases {
+		if name == "sqlite" {
+			continue // one writer: a takeover's transaction begins after the renewal, or the renewal after it
+		}
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			cfg := config(t)
+			s, other := migrated(t, cfg), open(t, cfg)
+			ids := submitted(t, s, 2)
+			for i, id := range ids {
+				require.NoError(t, claimedBy(t, s, []string{"p/1", "r/1"}[i], nil, id)[0].Err)
+			}
+			lapse(t, s)
+			renewed := false
+			other.Watch(func(query string, done bool) error {
+				if !done && !renewed && strings.Contains(query, "SKIP LOCKED") && strings.Contains(query, "w.lease_until <") {
+					renewed = true
+					require.NoError(t, s.Renew(t.Context(), "p", policy.Lease))
+				}
+				return nil
+			})
+			outs, err := other.Sweep(t.Context(), takingOver("q", nil))
+			require.NoError(t, err)
+			require.True(t, renewed)
+			require.Len(t, outs, 1)
+			require.Equal(t, []any{ids[1], "q/1"}, []any{outs[0].TaskID, outs[0].After.LeaseOwner})
+			row, err := s.Get(t.Context(), taskstate.System(), ids[0])
+			require.NoError(t, err)
+			require.Equal(t, []any{"p/1", 0}, []any{row.LeaseOwner, row.CrashCount})
+		})
+	}
+}
+
+// A process that has less than a third of its lease left renews it before it claims; one that has more does not.
+func TestAClaimNeedsAThirdOfItsLease(t *testing.T) {
+	t.Parallel()
+	for name, config := range databases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := migrated(t, config(t))
+			ids := submitted(t, s, 3)
+			var renewals atomic.Int32
+			s.Watch(func(query string, done bool) error {
+				if done && strings.HasPrefix(query, "UPDATE ingest_worker") {
+					renewals.Add(1)
+				}
+				return nil
+			})
+			require.NoError(t, s.Renew(t.Context(), "p", policy.Lease/4))
+			out := claimedBy(t, s, "p/1", nil, ids[0])
+			require.NoError(t, out[0].Err)
+			require.Equal(t, int32(1), renewals.Load())
+			left := out[0].After.LeaseExpiresAt().Sub(out[0].After.UpdatedAt)
+			require.Greater(t, left, policy.Lease/2)
+			require.LessOrEqual(t, left, policy.Lease)
+			out = claimedBy(t, s, "p/2", nil, ids[1])
+			require.NoError(t, out[0].Err)
+			require.Equal(t, int32(1), renewals.Load(), "enough was left")
+			row, err := s.Get(t.Context(), taskstate.System(), ids[1])
+			require.NoError(t, err)
+			require.Equal(t, row, out[0].After)
+		})
+	}
+}
+
+// A claim whose process has no row, which is nobody's doing but an operator's, has no lease: it is taken over. The process gets another
+// row, and what it claims from then on is its own.
+func TestAProcessWithoutARow(t *testing.T) {
+	t.Parallel()
+	for name, config := range databases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := migrated(t, config(t))
+			ids := submitted(t, s, 2)
+			require.NoError(t, claimedBy(t, s, "p/1", nil, ids[0])[0].Err)
+			_, err := s.DB().ExecContext(t.Context(), "DELETE FROM ingest_worker WHERE name = 'p'")
+			require.NoError(t, err)
+			_, err = s.DB().ExecContext(t.Context(), "UPDATE ingest_task_call SET wake_at = created_at WHERE to_status = 'RUNNING'")
+			require.NoError(t, err)
+			require.NoError(t, s.Renew(t.Context(), "p", policy.Lease))
+			require.NoError(t, claimedBy(t, s, "p/2", nil, ids[1])[0].Err)
+			outs, err := s.Sweep(t.Context(), takingOver("q", nil))
+			require.NoError(t, err)
+			require.Len(t, outs, 1)
+			require.Equal(t, []any{ids[0], "q/1", 1}, []any{outs[0].TaskID, outs[0].After.LeaseOwner, outs[0].After.CrashCount})
+		})
+	}
+}
+
+// A heartbeat whose own connection hangs is sent over another before the lease is over.
+func TestAHeartbeatThatHangsIsSentOverAnotherConnection(t *testing.T) {
+	t.Parallel()
+	for name, config := range databases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := migrated(t, config(t))
+			ids := submitted(t, s, 1)
+			require.NoError(t, claimedBy(t, s, "p/1", nil, ids[0])[0].Err)
+			const lease = 6 * time.Second
+			began := time.Now()
+			s.Watch(func(query string, done bool) error {
+				if !done && strings.HasPrefix(query, "UPDATE ingest_worker") && time.Since(began) < lease/6 {
+					<-time.After(lease/6 - time.Since(began))
+					return context.DeadlineExceeded
+				}
+				return nil
+			})
+			before, err := s.Moment(t.Context())
+			require.NoError(t, err)
+			require.NoError(t, s.Renew(t.Context(), "p", 2*policy.Lease))
+			row, err := s.Get(t.Context(), taskstate.System(), ids[0])
+			require.NoError(t, err)
+			require.Greater(t, row.LeaseExpiresAt().Sub(before.Now), policy.Lease)
+		})
+	}
+}
+
+// A process sees its RUNNING tasks long before anybody else looks at their calls, and ends those of its calls that have none.
+func TestAProcessSeesWhatItsRowsSay(t *testing.T) {
+	t.Parallel()
+	for name, config := range databases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s, ctx := migrated(t, config(t)), t.Context()
+			ids := submitted(t, s, 4)
+			claimedBy(t, s, "w/1", nil, ids[0], ids[1])
+			claimedBy(t, s, "w/2", nil, ids[2])
+			require.NoError(t, claimedBy(t, s, "q/1", nil, ids[3])[0].Err)
+			for _, id := range []string{ids[0], ids[2]} {
+				_, err := s.Apply(ctx, taskstate.Batch{IDs: []string{id}, Scope: taskstate.System(), Decide: taskstate.Each(func(m taskstate.DBClock, t taskstate.Task) taskstate.Decision {
+					return taskstate.Succeed(m, t, taskstate.Holder{Token: taskstate.Token{Epoch: m.Epoch, Fence: t.Fence}, Actor: worker}, nil, "")
+				})})
+				require.NoError(t, err)
+			}
+			waking := func() string {
+				return read(t, s, "SELECT COUNT(*) FROM ingest_task_call WHERE to_status = 'RUNNING' AND wake_at < ?", time.Date(9999, 12, 30, 0, 0, 0, 0, time.UTC))
+			}
+			require.Equal(t, "3", waking())
+			held, err := s.Held(ctx, worker.Name, 2*policy.Lease)
+			require.NoError(t, err)
+			require.Equal(t, []taskstate.HeldTask{{TaskID: ids[1], Fence: 1, Owner: worker.Name + "/1"}}, held)
+			require.Equal(t, "2", waking(), "the call that has none left wakes no more")
+			near, err := s.Held(ctx, worker.Name, 0)
+			require.NoError(t, err)
+			require.Empty(t, near, "nothing wakes yet")
+		})
+	}
+}
