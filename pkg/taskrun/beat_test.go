@@ -117,7 +117,7 @@ func TestWhatAProcessHasForgottenIsTakenOver(t *testing.T) {
 		var log logged
 		w.log = &log
 		p := w.start("p", &testHandler{run: func(_ context.Context, j Job) Result { <-release; return Result{} }},
-			func(c *Config) { c.StallLimit = nil })
+			func(c *Config) { c.StallLimit, c.Recovery = nil, false })
 		stillFor(time.Second)
 		w.log = nil
 		other := w.start("q", &testHandler{}, func(c *Config) { c.MainLoop = false })

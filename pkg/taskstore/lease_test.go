@@ -169,21 +169,25 @@ func TestAHeartbeatThatHangsIsSentOverAnotherConnection(t *testing.T) {
 			s := migrated(t, config(t))
 			ids := submitted(t, s, 1)
 			require.NoError(t, claimedBy(t, s, "p/1", nil, ids[0])[0].Err)
-			const lease = 6 * time.Second
+			lapse(t, s)
+			const hangs = time.Second / 2
 			began := time.Now()
 			s.Watch(func(query string, done bool) error {
-				if !done && strings.HasPrefix(query, "UPDATE ingest_worker") && time.Since(began) < lease/6 {
-					<-time.After(lease/6 - time.Since(began))
+				if !done && strings.HasPrefix(query, "UPDATE ingest_worker") && time.Since(began) < hangs {
+					<-time.After(2 * hangs)
 					return context.DeadlineExceeded
 				}
 				return nil
 			})
 			before, err := s.Moment(t.Context())
 			require.NoError(t, err)
-			require.NoError(t, s.Renew(t.Context(), "p", 2*policy.Lease))
+			require.NoError(t, s.Renew(t.Context(), "p", 6*hangs))
+			after, err := s.Moment(t.Context())
+			require.NoError(t, err)
+			require.Greater(t, after.Now.Sub(before.Now), hangs)
 			row, err := s.Get(t.Context(), taskstate.System(), ids[0])
 			require.NoError(t, err)
-			require.Greater(t, row.LeaseExpiresAt().Sub(before.Now), policy.Lease)
+			require.Greater(t, row.LeaseExpiresAt().Sub(before.Now), 6*hangs)
 		})
 	}
 }

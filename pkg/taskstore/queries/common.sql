@@ -289,7 +289,7 @@ WHERE no = ? AND (SELECT value FROM timeline WHERE id = 1) = ?
 -- name: WakingNow
 UPDATE ingest_task_call
 SET wake_at = @now
-WHERE to_status = 'RUNNING' AND wake_at < @never
+WHERE to_status = 'RUNNING' AND wake_at < @never AND wake_at > @now
 
 -- Where rows of a batch come as one JSON array.
 -- name: Update
