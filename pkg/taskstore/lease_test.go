@@ -31,12 +31,41 @@ func takingOver(process string, decided func()) taskstate.Sweep {
 // lapse ends the leases of processes, as if they had not renewed them for long; calls may wake early.
 func lapse(t *testing.T, s *taskstore.Store) {
 	t.Helper()
-	for _, query := range []string{
-		"UPDATE ingest_worker SET lease_until = created_at",
-		"UPDATE ingest_task_call SET wake_at = created_at WHERE wake_at > created_at AND to_status = 'RUNNING'",
-	} {
-		_, err := s.DB().ExecContext(t.Context(), query)
-		require.NoError(t, err)
+	_, err := s.DB().ExecContext(t.Context(), "UPDATE ingest_worker SET lease_until = created_at")
+	require.NoError(t, err)
+	wakeEarly(t, s)
+}
+
+// wakeEarly lets the calls of claims that wake be due.
+func wakeEarly(t *testing.T, s *taskstore.Store) {
+	t.Helper()
+	_, err := s.DB().ExecContext(t.Context(), "UPDATE ingest_task_call SET wake_at = created_at WHERE to_status = 'RUNNING' AND wake_at < '9999-12-30'")
+	require.NoError(t, err)
+}
+
+// A look at a call whose time has come moves it to the end of the lease of the tasks that run, and does not end it for those that do not.
+func TestACallOfClaimsWakesUntilNoneRuns(t *testing.T) {
+	t.Parallel()
+	for name, config := range databases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s, ctx := migrated(t, config(t)), t.Context()
+			ids := submitted(t, s, 2)
+			claimedBy(t, s, "p/1", nil, ids...)
+			_, err := s.Apply(ctx, taskstate.Batch{IDs: ids[:1], Scope: taskstate.System(), Decide: taskstate.Each(func(m taskstate.DBClock, t taskstate.Task) taskstate.Decision {
+				return taskstate.Succeed(m, t, taskstate.Holder{Token: taskstate.Token{Epoch: m.Epoch, Fence: t.Fence}, Actor: worker}, nil, "")
+			})})
+			require.NoError(t, err)
+			wakeEarly(t, s)
+			next, err := s.NextWake(ctx, taskstate.StatusRunning, time.Hour)
+			require.NoError(t, err)
+			require.Greater(t, next, policy.Lease/2, "nothing is due before the lease ends")
+			lapse(t, s)
+			outs, err := s.Sweep(ctx, takingOver("q", nil))
+			require.NoError(t, err)
+			require.Len(t, outs, 1)
+			require.Equal(t, ids[1], outs[0].TaskID)
+		})
 	}
 }
 
