@@ -2,11 +2,13 @@ package taskstore_test
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 
 	"github.com/millweir/millweir/pkg/taskstate"
@@ -249,6 +251,69 @@ func TestAProcessSeesWhatItsRowsSay(t *testing.T) {
 			near, err := s.Held(ctx, worker.Name, 0)
 			require.NoError(t, err)
 			require.Empty(t, near, "nothing wakes yet")
+		})
+	}
+}
+
+// Tasks of several calls stand between each other: each call is judged by its own.
+func TestCallsWhoseTasksStandAmongOthers(t *testing.T) {
+	t.Parallel()
+	for name, config := range databases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s, ctx := migrated(t, config(t)), t.Context()
+			ids := make([]string, 40)
+			_, err := s.Submit(ctx, func(context.Context, taskstate.Tx, taskstate.DBClock) (out []taskstate.NewTask, err error) {
+				for i := range ids {
+					ids[i] = uuid.Must(uuid.NewV7()).String()
+					out = append(out, newTask(ids[i]))
+				}
+				return out, nil
+			})
+			require.NoError(t, err)
+			slices.Sort(ids)
+			var even, odd []string
+			for i, id := range ids {
+				if i%2 == 0 {
+					even = append(even, id)
+				} else {
+					odd = append(odd, id)
+				}
+			}
+			claimedBy(t, s, "w/1", nil, even...)
+			claimedBy(t, s, "q/1", nil, odd...)
+			held := func() (out []string) {
+				of, err := s.Held(ctx, "w", 2*policy.Lease)
+				require.NoError(t, err)
+				for _, h := range of {
+					out = append(out, h.TaskID)
+				}
+				return out
+			}
+			require.Equal(t, even, held())
+			outs, err := s.Apply(ctx, taskstate.Batch{IDs: even[1:], Scope: taskstate.System(), Decide: taskstate.Each(func(m taskstate.DBClock, t taskstate.Task) taskstate.Decision {
+				return taskstate.Succeed(m, t, taskstate.Holder{Token: taskstate.Token{Epoch: m.Epoch, Fence: t.Fence}, Actor: worker}, nil, "")
+			})})
+			require.NoError(t, err)
+			require.Len(t, outs, len(even)-1)
+			require.Equal(t, even[:1], held())
+			lapse(t, s)
+			sweep := takingOver("z", nil)
+			sweep.Limit = len(ids)
+			outs, err = s.Sweep(ctx, sweep)
+			require.NoError(t, err)
+			taken := map[string]bool{}
+			for _, o := range outs {
+				taken[o.TaskID] = o.Answer == taskstate.AnswerClaimed
+			}
+			want := map[string]bool{even[0]: true}
+			for _, id := range odd {
+				want[id] = true
+			}
+			require.Equal(t, want, taken)
+			counts, err := s.Counts(ctx, taskstate.System(), "")
+			require.NoError(t, err)
+			require.Equal(t, map[taskstate.Status]int64{taskstate.StatusRunning: 21, taskstate.StatusSucceeded: 19}, counts)
 		})
 	}
 }

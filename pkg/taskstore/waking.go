@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"database/sql"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"maps"
@@ -33,6 +34,7 @@ type call struct {
 	at       time.Time // when it wakes, or was made
 	ids      []string
 	now      time.Time // the database's clock when it was read
+	epoch    int64     // and its epoch
 	from, to taskstate.Status
 	tasks    int64
 }
@@ -57,22 +59,11 @@ var (
 	neverAt   = time.Date(9999, 12, 31, 0, 0, 0, 0, time.UTC)
 )
 
-// scanCall reads a call as Waking, CallsUp and CallsDown return it.
-func scanCall(rows *sql.Rows) (c call, err error) { return scanInto(rows) }
-
-// scanLocked reads a call as WakingLock returns it.
-func scanLocked(rows *sql.Rows) (c call, err error) {
-	var from, to string
-	var tasks int64
-	c, err = scanInto(rows, &from, &to, &tasks)
-	c.from, c.to, c.tasks = taskstate.Status(from), taskstate.Status(to), tasks
-	return c, err
-}
-
-func scanInto(rows *sql.Rows, more ...any) (c call, err error) {
+// scanCall reads a call as Waking, WakingOf, CallsUp and CallsDown return it.
+func scanCall(rows *sql.Rows) (c call, err error) {
 	var at, now taskstate.DBTime
 	var raw sql.RawBytes
-	if err := rows.Scan(append([]any{&c.no, &at, &raw, &now}, more...)...); err != nil {
+	if err := rows.Scan(&c.no, &at, &raw, &now, &c.epoch); err != nil {
 		return c, err
 	}
 	c.at, c.now = at.Time, now.Time
@@ -87,30 +78,53 @@ func scanInto(rows *sql.Rows, more ...any) (c call, err error) {
 	return c, nil
 }
 
+// scanLocked reads a call as WakingLock returns it.
+func scanLocked(rows *sql.Rows) (c call, err error) {
+	var at taskstate.DBTime
+	err = rows.Scan(&c.no, &at, &c.from, &c.to, &c.tasks)
+	c.at = at.Time
+	return c, err
+}
+
 // ended reports whether no task of a status wakes.
 func ended(status taskstate.Status) bool {
 	return status == taskstate.StatusSucceeded || status == taskstate.StatusSuspended || status == taskstate.StatusCancelled
 }
 
-// wakers reads those tasks of calls that wake in a status, whenever that is.
+// wakers reads those tasks of calls that wake in a status, whenever that is. Calls whose tasks stand close together are read as they
+// stand: a list of many ids costs the server more than the rows of others between them.
 func (s *Store) wakers(ctx context.Context, tx taskstate.Tx, status taskstate.Status, calls []call) (map[string]waker, error) {
 	if ended(status) {
 		return nil, nil
 	}
+	var parts []sqldb.Part
 	var ids []string
+	all := map[string]bool{}
 	for _, c := range calls {
-		ids = append(ids, c.ids...)
+		for _, id := range c.ids {
+			all[id] = true
+		}
+		if first, last, close := span(c.ids); close {
+			parts = append(parts, s.queries.Part("WakingBetween", s.rawIDs([]string{first, last})...))
+		} else {
+			ids = append(ids, c.ids...)
+		}
 	}
 	slices.Sort(ids)
-	out := make(map[string]waker, len(ids))
 	for chunk := range slices.Chunk(slices.Compact(ids), maxBatch) {
-		query := s.queries.Bind("WakingStates", sqldb.Parts{"list": sqldb.List(s.rawIDs(chunk))}, string(status))
+		parts = append(parts, s.queries.Bind("WakingAmong", sqldb.Parts{"list": sqldb.List(s.rawIDs(chunk))}))
+	}
+	out := map[string]waker{}
+	for _, part := range parts {
+		query := s.queries.Bind("WakingStates", sqldb.Parts{"ids": part}, string(status))
 		err := sqldb.Each(ctx, tx, func(rows *sql.Rows) error {
 			var w waker
 			var wakes, updated taskstate.DBTime
 			err := rows.Scan(&w.id, &wakes, &updated, &w.fence, &w.owner)
 			w.wakes, w.updated = wakes.Time, updated.Time
-			out[w.id] = w
+			if all[w.id] {
+				out[w.id] = w
+			}
 			return err
 		}, query.Text, query.Args...)
 		if err != nil {
@@ -118,6 +132,25 @@ func (s *Store) wakers(ctx context.Context, tx taskstate.Tx, status taskstate.St
 		}
 	}
 	return out, nil
+}
+
+// closest is how many tasks of a call were made in a millisecond where they stand close together.
+const closest = 8
+
+// span returns the first and the last of ids, and whether there are many and few of others lie between: a UUIDv7 begins with the
+// milliseconds of its making.
+func span(ids []string) (first, last string, close bool) {
+	if len(ids) < firstCalls {
+		return "", "", false
+	}
+	first, last = slices.Min(ids), slices.Max(ids)
+	made := func(id string) int64 {
+		u := uuid.MustParse(id)
+		var b [8]byte
+		copy(b[2:], u[:6])
+		return int64(binary.BigEndian.Uint64(b[:])) //nolint:gosec // 48 bits
+	}
+	return first, last, int64(len(ids)) >= closest*(made(last)-made(first))
 }
 
 // wake selects what wakes before a moment, or by the database's now and a while.
@@ -227,16 +260,25 @@ func (s *Store) states(ctx context.Context, status taskstate.Status, group []cal
 	if err != nil {
 		return nil, fmt.Errorf("read which tasks wake: %w", err)
 	}
-	var stale []int64
+	var stale []staleCall
 	for _, c := range group {
-		if !slices.ContainsFunc(c.ids, func(id string) bool {
-			w, wakes := states[id]
-			return wakes && w.wakes.Before(until)
-		}) {
-			stale = append(stale, c.no)
+		var first time.Time
+		for _, id := range c.ids {
+			if w, wakes := states[id]; wakes && (first.IsZero() || w.wakes.Before(first)) {
+				first = w.wakes
+			}
+		}
+		if first.IsZero() || !first.Before(until) {
+			stale = append(stale, staleCall{c.no, c.at, first})
 		}
 	}
-	return states, s.tidy(ctx, status, stale)
+	return states, s.tidy(ctx, group[0].epoch, stale)
+}
+
+// staleCall is a call that wakes earlier than its tasks, as it was read, and when the first of them does; zero: none.
+type staleCall struct {
+	no        int64
+	at, first time.Time
 }
 
 // Held implements taskstate.Store. Every RUNNING task is named by a call of its holder that wakes before its lease ends: who looks
@@ -276,48 +318,61 @@ func (s *Store) Held(ctx context.Context, process string, within time.Duration) 
 // countEnded counts the calls that left tasks in a status in which none wakes, until there are none or somebody else has the first.
 func (s *Store) countEnded(ctx context.Context) error {
 	for first := int64(0); ; {
-		done, err := sqldb.ReadAll(ctx, s, "read calls to count", s.queries.Get("WakingEnded"), []any{mostCalls}, sqldb.Column[int64])
-		if err != nil || len(done) == 0 || done[0] == first {
+		done, err := sqldb.ReadAll(ctx, s, "read calls to count", s.queries.Get("WakingEnded"), []any{mostCalls}, scanEnded)
+		if err != nil || len(done) == 0 || done[0].no == first {
 			return err
 		}
-		first = done[0]
-		if err := s.tidy(ctx, taskstate.StatusSucceeded, done); err != nil || len(done) < mostCalls {
+		first = done[0].no
+		stale := make([]staleCall, len(done))
+		for i, c := range done {
+			stale[i] = staleCall{no: c.no, at: c.at}
+		}
+		if err := s.tidy(ctx, done[0].epoch, stale); err != nil || len(done) < mostCalls {
 			return err
 		}
 	}
 }
 
-// tidy moves calls to the time at which their tasks wake, and ends the waking of those that have none. Calls that somebody else
-// has locked are left to them.
-func (s *Store) tidy(ctx context.Context, status taskstate.Status, stale []int64) error {
+// scanEnded reads a call as WakingEnded returns it.
+func scanEnded(rows *sql.Rows) (c call, err error) {
+	var at taskstate.DBTime
+	err = rows.Scan(&c.no, &at, &c.epoch)
+	c.at = at.Time
+	return c, err
+}
+
+// tidy moves calls to the time at which their tasks wake, and ends the waking of those that have none. What a plain read of their
+// tasks has said is enough in the same epoch; calls that somebody else has locked, or moved since, are left to them.
+func (s *Store) tidy(ctx context.Context, epoch int64, stale []staleCall) error {
 	if len(stale) == 0 {
 		return nil
 	}
-	err := s.InTx(ctx, func(ctx context.Context, tx taskstate.Tx, _ taskstate.DBClock) error {
-		lock := s.queries.Bind("WakingLock", sqldb.Parts{"list": sqldb.List(stale)})
-		locked, err := sqldb.Collect(ctx, tx, scanLocked, lock.Text, lock.Args...)
-		if err != nil || len(locked) == 0 {
-			return err
+	byNo, nos := map[int64]staleCall{}, make([]int64, len(stale))
+	for i, c := range stale {
+		byNo[c.no], nos[i] = c, c.no
+	}
+	err := s.InTx(ctx, func(ctx context.Context, tx taskstate.Tx, m taskstate.DBClock) error {
+		if m.Epoch != epoch {
+			return nil
 		}
-		states, err := s.wakers(ctx, tx, status, locked)
+		lock := s.queries.Bind("WakingLock", sqldb.Parts{"list": sqldb.List(nos)})
+		locked, err := sqldb.Collect(ctx, tx, scanLocked, lock.Text, lock.Args...)
 		if err != nil {
 			return err
 		}
 		var over []int64
 		counts := map[taskstate.Status]int64{}
 		for _, c := range locked {
-			var first time.Time
-			for _, id := range c.ids {
-				if w, wakes := states[id]; wakes && (first.IsZero() || w.wakes.Before(first)) {
-					first = w.wakes
-				}
-			}
-			if first.IsZero() {
+			switch read := byNo[c.no]; {
+			case !c.at.Equal(read.at):
+			case read.first.IsZero():
 				over = append(over, c.no)
 				counts[c.to] += c.tasks
 				counts[c.from] -= c.tasks
-			} else if _, err := tx.ExecContext(ctx, s.queries.Get("WakingMove"), first, c.no); err != nil {
-				return err
+			default:
+				if _, err := tx.ExecContext(ctx, s.queries.Get("WakingMove"), read.first, c.no); err != nil {
+					return err
+				}
 			}
 		}
 		if len(over) == 0 {

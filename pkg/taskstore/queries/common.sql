@@ -14,9 +14,9 @@ WHERE t.id IN (@list) @scope
 ORDER BY t.id
 @forupdateof(t)
 
--- Calls that left tasks in a status, in the order in which they wake, from a place on, with the database's clock.
+-- Calls that left tasks in a status, in the order in which they wake, from a place on, with the database's clock and epoch.
 -- name: Waking
-SELECT no, wake_at, ids, @now
+SELECT no, wake_at, ids, @now, (SELECT value FROM timeline WHERE id = 1)
 FROM ingest_task_call @force(ingest_task_call_wake)
 WHERE to_status = ? AND wake_at < @never AND (wake_at > ? OR (wake_at = ? AND no > ?))
 ORDER BY wake_at, no
@@ -26,7 +26,13 @@ LIMIT ?
 -- name: WakingStates
 SELECT @textid(t.id), @include(WakesAt), t.updated_at, t.fence, @owner(t.lease_owner)
 FROM ingest_task_state t @force(PRIMARY)
-WHERE t.id IN (@list) AND t.status = ? AND @include(WakesAt) < @never
+WHERE @ids AND t.status = ? AND @include(WakesAt) < @never
+
+-- name: WakingAmong
+t.id IN (@list)
+
+-- name: WakingBetween
+t.id BETWEEN ? AND ?
 
 -- When a task wakes: a claim with the lease of its process, and at once where that is not to be found; what succeeded never.
 -- name: WakesAt
@@ -36,20 +42,20 @@ CASE WHEN t.status = 'RUNNING' AND t.lease_owner <> 0
 
 -- The calls of a process that wake, as Waking.
 -- name: WakingOf
-SELECT no, wake_at, ids, @now
+SELECT no, wake_at, ids, @now, (SELECT value FROM timeline WHERE id = 1)
 FROM ingest_task_call @force(ingest_task_call_wake)
 WHERE to_status = 'RUNNING' AND wake_at < @never AND (wake_at > ? OR (wake_at = ? AND no > ?)) AND actor = ?
 ORDER BY wake_at, no
 LIMIT ?
 
 -- name: WakingEnded
-SELECT no
+SELECT no, wake_at, (SELECT value FROM timeline WHERE id = 1)
 FROM ingest_task_call @force(ingest_task_call_wake)
 WHERE to_status IN ('SUCCEEDED', 'SUSPENDED', 'CANCELLED') AND wake_at < @never
 LIMIT ?
 
 -- name: WakingLock
-SELECT no, wake_at, ids, @now, COALESCE(from_status, ''), to_status, tasks
+SELECT no, wake_at, COALESCE(from_status, ''), to_status, tasks
 FROM ingest_task_call @force(PRIMARY)
 WHERE no IN (@list) AND wake_at < @never
 ORDER BY no
@@ -135,14 +141,14 @@ WHERE 1 = 1 @scope
 
 -- Calls that left tasks in a status, by their time, from a time on: the parts of a list by updated_at (list_updated.go).
 -- name: CallsUp
-SELECT no, created_at, ids, @now
+SELECT no, created_at, ids, @now, (SELECT value FROM timeline WHERE id = 1)
 FROM ingest_task_call @force(ingest_task_call_made)
 WHERE to_status = ? AND created_at >= ? AND (created_at > ? OR no > ?)
 ORDER BY created_at, no
 LIMIT ?
 
 -- name: CallsDown
-SELECT no, created_at, ids, @now
+SELECT no, created_at, ids, @now, (SELECT value FROM timeline WHERE id = 1)
 FROM ingest_task_call @force(ingest_task_call_made)
 WHERE to_status = ? AND created_at <= ? AND (created_at < ? OR no < ?)
 ORDER BY created_at DESC, no DESC
