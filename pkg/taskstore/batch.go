@@ -29,6 +29,7 @@ type batch struct {
 	decisions []taskstate.Decision // one for each task, in its order
 	changed   []int                // indexes of tasks that get a change
 	written   written              // at the instant of the UPDATE; zero until that is known
+	leased    leased               // whose lease the claims are part of
 	events    int                  // messages that the outbox wrote
 }
 
@@ -46,7 +47,7 @@ func (b *batch) run(ctx context.Context, name string, rows int, what string) err
 
 // work is the inside of the transaction.
 func (b *batch) work(ctx context.Context, tx taskstate.Tx) (bool, error) {
-	b.tasks, b.decisions, b.changed, b.written, b.events = nil, nil, nil, written{}, 0
+	b.tasks, b.decisions, b.changed, b.written, b.leased, b.events = nil, nil, nil, written{}, leased{}, 0
 	asked := time.Now()
 	m, tasks, err := b.lock(ctx, tx)
 	waited := time.Since(asked)
@@ -135,9 +136,10 @@ func (b *batch) update(ctx context.Context, tx taskstate.Tx, m taskstate.DBClock
 		changes[n] = changed{before: &b.tasks[i], by: b.decisions[i].Change}
 	}
 	var err error
-	if b.written.lease, err = b.store.numbered(m, changes, b.held); err != nil {
+	if b.leased, err = b.store.numbered(m, changes, b.held); err != nil {
 		return err
 	}
+	b.written.lease = b.leased.until
 	slices.SortFunc(changes, func(a, b changed) int { return strings.Compare(a.by.TaskID, b.by.TaskID) })
 	if err := execAll(ctx, tx, len(changes), b.store.updateState(changes, b.written.at, m.Epoch, b.held)); err != nil {
 		return fmt.Errorf("update tasks: %w", err)
@@ -173,6 +175,9 @@ func (b *batch) log(ctx context.Context, tx taskstate.Tx, m taskstate.DBClock) e
 		if b.written.at, err = b.store.writtenAt(ctx, tx, b.tasks[b.changed[0]].ID); err != nil {
 			return err
 		}
+	}
+	if err := b.leased.enough(b.written.at); err != nil { // the process stood still, or the rows were waited for
+		return err
 	}
 	log := make([]logRow, 0, len(b.changed))
 	for _, i := range b.changed {

@@ -113,7 +113,7 @@ func (q *sequenceRun) time(rt *rapid.T) {
 		if before.Status == taskstate.StatusRunning && before.LeaseOwner != "" {
 			leave(rt, q.ctx, q.s, tx, id, past)
 		}
-		_, err = tx.ExecContext(ctx, "UPDATE ingest_task_call SET wake_at = ? WHERE wake_at < ?", past, time.Date(9999, 12, 31, 0, 0, 0, 0, time.UTC))
+		_, err = tx.ExecContext(ctx, "UPDATE ingest_task_call SET wake_at = ? WHERE wake_at < ? AND wake_at > ?", past, time.Date(9999, 12, 31, 0, 0, 0, 0, time.UTC), past) // none later than it was
 		return err
 	}))
 	q.spec.Age(id, past)

@@ -305,7 +305,7 @@ func (q *sequenceRun) same(rt *rapid.T, want, got []taskstate.Outcome, refuse st
 	require.Len(rt, got, len(want))
 	for i, o := range got {
 		w := want[i]
-		require.Equal(rt, w.TaskID, o.TaskID)
+		require.Equal(rt, w.TaskID, o.TaskID, "wanted %+v, got %+v", w.Before, o.Before)
 		if o.Err != nil {
 			require.ErrorIs(rt, o.Err, errRefused)
 			require.Equal(rt, refuse, o.TaskID)

@@ -317,3 +317,37 @@ func TestCallsWhoseTasksStandAmongOthers(t *testing.T) {
 		})
 	}
 }
+
+// A process that stands still inside of a claim does not claim under the lease that has ended meanwhile.
+func TestAClaimThatStoodStillIsMadeAnew(t *testing.T) {
+	t.Parallel()
+	for name, config := range databases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := migrated(t, config(t))
+			ids := submitted(t, s, 1)
+			short := policy
+			short.Lease = time.Second
+			require.NoError(t, s.Renew(t.Context(), "p", short.Lease))
+			stood := false
+			s.Watch(func(query string, done bool) error {
+				if !done && !stood && strings.HasPrefix(query, "UPDATE ingest_task_state") {
+					stood = true
+					<-time.After(short.Lease)
+				}
+				return nil
+			})
+			out, err := s.Apply(t.Context(), taskstate.Batch{IDs: ids, Scope: taskstate.System(), Decide: taskstate.Each(
+				func(m taskstate.DBClock, t taskstate.Task) taskstate.Decision {
+					return taskstate.Claim(short, m, t, taskstate.ClaimRequest{Owner: "p/1", Process: "p", Actor: worker})
+				})})
+			require.NoError(t, err)
+			require.True(t, stood)
+			require.Equal(t, taskstate.AnswerClaimed, out[0].Answer)
+			log, err := s.Transitions(t.Context(), taskstate.System(), ids[0], 0, 10)
+			require.NoError(t, err)
+			require.Len(t, log, 2)
+			require.GreaterOrEqual(t, log[1].LeaseExpiresAt.Sub(log[1].CreatedAt), short.Lease/3)
+		})
+	}
+}

@@ -90,8 +90,8 @@ func parseOwner(owner string) (process string, call int64, err error) {
 	return process, call, nil
 }
 
-// number is an owner as a state of a timeline has it, with its process's row; the empty owner is 0.
-func (w *workers) number(epoch int64, owner string) (no int64, of worker, err error) {
+// number is an owner as a state of a timeline has it, with its process's lease; the empty owner is 0.
+func (w *workers) number(epoch int64, owner string) (no int64, of leased, err error) {
 	if owner == "" {
 		return 0, of, nil
 	}
@@ -99,46 +99,61 @@ func (w *workers) number(epoch int64, owner string) (no int64, of worker, err er
 	if err != nil {
 		return 0, of, err
 	}
-	of, known := w.get(process)
-	if of.no == noWorker || known != epoch {
-		return noWorker, worker{no: noWorker}, nil
+	row, known := w.get(process)
+	if row.no == noWorker || known != epoch {
+		return noWorker, leased{process: process}, nil
 	}
-	return of.no<<callBits | call, of, nil
+	return row.no<<callBits | call, leased{process: process, until: row.until}, nil
+}
+
+// leased is whose lease the claims of a batch are part of, and until when that lasts at least; the zero value: of nobody.
+type leased struct {
+	process string
+	lease   time.Duration
+	until   time.Time
+}
+
+// enough returns nil if a third of the lease is left at a time.
+func (l leased) enough(now time.Time) error {
+	if l.process != "" && l.until.Before(now.Add(l.lease/3)) {
+		return &leaseError{l.process, l.lease}
+	}
+	return nil
 }
 
 // numbered finds the owners of changes as states have them, and refuses what states cannot keep. Of rows that are not locked the owner
-// before is part of what the change compares. It returns until when those have their lease who claim with these changes.
-func (s *Store) numbered(m taskstate.DBClock, changes []changed, unlocked bool) (lease time.Time, err error) {
+// before is part of what the change compares. It returns whose lease the claims become part of: of several, the one that ends first.
+func (s *Store) numbered(m taskstate.DBClock, changes []changed, unlocked bool) (first leased, err error) {
 	var last [2]string
 	var number [2]int64
 	for i := range changes {
 		c := &changes[i]
 		if err := checkDelivery(c.by.Delivery); err != nil {
-			return lease, fmt.Errorf("task %s: %w", c.by.TaskID, err)
+			return first, fmt.Errorf("task %s: %w", c.by.TaskID, err)
 		}
 		if unlocked && c.before.LeaseOwner != last[0] {
 			last[0] = c.before.LeaseOwner
 			if number[0], _, err = s.workers.number(m.Epoch, last[0]); err != nil {
-				return lease, fmt.Errorf("task %s: %w", c.by.TaskID, err)
+				return first, fmt.Errorf("task %s: %w", c.by.TaskID, err)
 			}
 		}
 		if (c.by.LeaseOwner != c.before.LeaseOwner || c.by.Wake.Kind == taskstate.DelayLease) && c.by.LeaseOwner != last[1] {
 			last[1] = c.by.LeaseOwner
-			var of worker
+			var of leased
 			if number[1], of, err = s.workers.number(m.Epoch, last[1]); err != nil {
-				return lease, fmt.Errorf("task %s: %w", c.by.TaskID, err)
+				return first, fmt.Errorf("task %s: %w", c.by.TaskID, err)
 			}
-			if last[1] != "" && of.until.Before(m.Now.Add(c.by.Wake.In/3)) {
-				process, _, _ := strings.Cut(last[1], "/")
-				return lease, &leaseError{process, c.by.Wake.In}
+			of.lease = c.by.Wake.In
+			if err := of.enough(m.Now); err != nil {
+				return first, err
 			}
-			if lease.IsZero() || of.until.Before(lease) && last[1] != "" {
-				lease = of.until
+			if first.process == "" || of.process != "" && of.until.Before(first.until) {
+				first = of
 			}
 		}
 		c.held, c.holds = number[0], number[1]
 	}
-	return lease, nil
+	return first, nil
 }
 
 // withLease does work whose error may name a process that needs a lease.
