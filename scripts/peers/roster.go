@@ -37,6 +37,7 @@ const (
 var roster = []entry{
 	{name: "raw-cycle", keeps: keepsSQL, uses: []stage.Server{stage.MariaDB}, share: 1, argv: itself("raw-cycle"), raw: true},
 	{name: "millweir", keeps: keepsSQL + " + " + keepsEverysec, uses: []stage.Server{stage.MariaDB, stage.RedisEverysec}, share: 1, argv: itself("millweir")},
+	{name: "millweir-postgres", keeps: keepsPostgres + " + " + keepsEverysec, uses: []stage.Server{stage.Postgres, stage.RedisEverysec}, share: 1, argv: itself("millweir-postgres")},
 	{name: "river", keeps: keepsPostgres, uses: []stage.Server{stage.Postgres}, share: 1, argv: itself("river")},
 	{name: "watermill-redisstream", keeps: keepsEverysec, uses: []stage.Server{stage.RedisEverysec}, share: 1, argv: itself("watermill-redisstream")},
 	{name: "bullmq", keeps: keepsEverysec, uses: []stage.Server{stage.RedisEverysec}, share: 1, argv: stage.InstallBullMQ},
@@ -47,6 +48,7 @@ var roster = []entry{
 	{name: "taskiq", keeps: keepsEverysec, uses: []stage.Server{stage.RedisEverysec}, share: slowShare, argv: stage.InstallTaskiq},
 	{name: "naive16", keeps: keepsSQL + " + " + keepsEverysec, uses: []stage.Server{stage.MariaDB, stage.RedisEverysec}, share: slowShare, argv: itself("naive")},
 	{name: "raw-cycle-enum", keeps: keepsSQL, uses: []stage.Server{stage.MariaDB}, share: 1, argv: itself("raw-cycle-enum"), raw: true},
+	{name: "millweir-sqlite", keeps: "synchronous=FULL + " + keepsEverysec, uses: []stage.Server{stage.RedisEverysec}, share: 1, argv: itself("millweir-sqlite"), named: true},
 	{name: "relay", keeps: keepsSQL, uses: []stage.Server{stage.MariaDB}, share: 1, argv: itself("relay"), named: true},
 	{name: "relay-500", keeps: keepsSQL, uses: []stage.Server{stage.MariaDB}, share: 1, argv: itself("relay-500"), named: true},
 	{name: "streammq", keeps: keepsEverysec, uses: []stage.Server{stage.RedisEverysec}, share: 1, argv: itself("streammq"), named: true},

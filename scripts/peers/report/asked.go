@@ -29,11 +29,12 @@ type Figure struct {
 
 // Names of the systems in results.
 const (
-	millweir       = "millweir"
-	millweirAlways = "millweir-always"
-	river          = "river"
-	forwarder      = "relay-watermill"
-	streamMQ       = "streammq"
+	millweir         = "millweir"
+	millweirAlways   = "millweir-always"
+	millweirPostgres = "millweir-postgres"
+	river            = "river"
+	forwarder        = "relay-watermill"
+	streamMQ         = "streammq"
 )
 
 // ask is a figure to be judged; theirs empty: the figure itself, else its ratio.
@@ -49,6 +50,8 @@ type ask struct {
 var (
 	drain       = Rate(rival.PhaseDrain)
 	drainCPU    = CPU(rival.PhaseDrain)
+	submit      = Rate(rival.PhaseSubmit)
+	submitCPU   = CPU(rival.PhaseSubmit)
 	combined    = Combined(Rate)
 	combinedCPU = Combined(CPU)
 	commitP50   = Latency(func(r rival.Reply) float64 { return r.CommitP50 })
@@ -60,6 +63,8 @@ var (
 // asks are the goals of Millweir with its full audit, fences, leases and heartbeats.
 var asks = []ask{
 	{"drain ÷ River", drain, drainCPU, millweir, river, AtLeast, 1.5},
+	{"drain on Postgres ÷ River", drain, drainCPU, millweirPostgres, river, AtLeast, 1.2},
+	{"bulk submit on Postgres ÷ River's COPY", submit, submitCPU, millweirPostgres, river, AtLeast, 0.8},
 	{"drain ÷ watermill-redisstream", drain, drainCPU, millweir, "watermill-redisstream", AtLeast, 1.3},
 	{"drain ÷ BullMQ", drain, drainCPU, millweir, "bullmq", AtLeast, 1.7},
 	{"drain ÷ asynq", drain, drainCPU, millweir, "asynq", AtLeast, 3.5},

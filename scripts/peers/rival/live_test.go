@@ -19,7 +19,7 @@ func TestSystemsOnServers(t *testing.T) {
 			t.Parallel()
 			// Systems empty a whole Redis, so each has one of its own.
 			cfg := Config{Tasks: 300, Workers: 8, Rate: 50, Seconds: 1, Redis: labserver.Private(t, labserver.KindRedis, labserver.Options{}).Addr}
-			if name == "river" {
+			if name == "river" || name == "millweir-postgres" {
 				cfg.Postgres = labserver.PostgresDatabase(t)
 			} else {
 				cfg.MySQL = labserver.MySQLDatabase(t)

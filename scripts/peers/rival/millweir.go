@@ -6,12 +6,15 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/url"
 	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/redis/rueidis"
 
@@ -38,7 +41,10 @@ const (
 
 // millweir is the product's own code with everything on: fences, leases, heartbeats, audit rows, recovery, sweeps, figures.
 type millweir struct {
-	cfg   Config
+	cfg Config
+	// database makes a new one.
+	database func(ctx context.Context, cfg Config) (taskstore.Config, error)
+
 	store *taskstore.Store
 	redis rueidis.Client
 	queue redisq.Config
@@ -56,21 +62,21 @@ type sending struct {
 // Prepare makes a new database and an empty Redis.
 func (s *millweir) Prepare(ctx context.Context) error {
 	s.Close()
-	dsn, err := freshMySQL(ctx, s.cfg.MySQL, "peers_millweir")
+	cfg, err := s.database(ctx, s.cfg)
 	if err != nil {
 		return err
 	}
-	if s.store, err = taskstore.Open(ctx, taskstore.Config{MySQLDSN: dsn}); err != nil {
+	if s.store, err = taskstore.Open(ctx, cfg); err != nil {
 		return err
 	}
 	if _, err = s.store.Migrate(ctx); err != nil {
 		return err
 	}
-	url := "redis://" + s.cfg.Redis
-	if s.redis, err = redisclient.New(url); err != nil {
+	address := "redis://" + s.cfg.Redis
+	if s.redis, err = redisclient.New(address); err != nil {
 		return err
 	}
-	s.queue = redisq.NewDefaultConfig(url)
+	s.queue = redisq.NewDefaultConfig(address)
 	s.single = batcher.New(batcher.Config{Workers: acceptWorkers, Most: acceptMost, MaxWait: acceptMaxWait}, s.acceptTogether)
 	s.sent = redisq.NewPublisher(s.redis, s.queue, slog.New(slog.DiscardHandler), time.Now, redisq.NewMetrics(nil))
 	return s.redis.Do(ctx, s.redis.B().Flushall().Build()).Error()
@@ -209,6 +215,37 @@ func (noop) Classify(err error) taskstate.Failure {
 // OnTransition implements taskrun.Handler.
 func (noop) OnTransition(context.Context, taskstate.Tx, taskstate.DBClock, []taskstate.Decision, map[string]any) error {
 	return nil
+}
+
+func onMySQL(ctx context.Context, cfg Config) (taskstore.Config, error) {
+	dsn, err := freshMySQL(ctx, cfg.MySQL, "peers_millweir")
+	return taskstore.Config{MySQLDSN: dsn}, err
+}
+
+func onPostgres(ctx context.Context, cfg Config) (taskstore.Config, error) {
+	const database = "peers_millweir"
+	conn, err := pgx.Connect(ctx, cfg.Postgres)
+	if err != nil {
+		return taskstore.Config{}, err
+	}
+	defer conn.Close(ctx) //nolint:errcheck // nothing is left to lose
+	for _, statement := range []string{"DROP DATABASE IF EXISTS " + database + " WITH (FORCE)", "CREATE DATABASE " + database} {
+		if _, err := conn.Exec(ctx, statement); err != nil {
+			return taskstore.Config{}, err
+		}
+	}
+	u, err := url.Parse(cfg.Postgres)
+	if err != nil {
+		return taskstore.Config{}, err
+	}
+	u.Path = "/" + database
+	return taskstore.Config{DatabaseURL: u.String()}, nil
+}
+
+// onSQLite makes a file in a folder of the system's temporary files, which Close leaves.
+func onSQLite(context.Context, Config) (taskstore.Config, error) {
+	dir, err := os.MkdirTemp("", "peers")
+	return taskstore.Config{DatabaseURL: "sqlite:" + filepath.Join(dir, "millweir.db")}, err
 }
 
 // freshMySQL makes the database anew and returns its data source name.

@@ -83,7 +83,9 @@ type Checker interface {
 
 // systems are those that this program is itself.
 var systems = map[string]func(Config) System{
-	"millweir":              func(c Config) System { return &millweir{cfg: c} },
+	"millweir":              func(c Config) System { return &millweir{cfg: c, database: onMySQL} },
+	"millweir-postgres":     func(c Config) System { return &millweir{cfg: c, database: onPostgres} },
+	"millweir-sqlite":       func(c Config) System { return &millweir{cfg: c, database: onSQLite} },
 	"naive":                 func(c Config) System { return &naive{cfg: c} },
 	"asynq":                 func(c Config) System { return &asynqSystem{cfg: c} },
 	"river":                 func(c Config) System { return &riverSystem{cfg: c} },
