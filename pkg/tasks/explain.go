@@ -89,6 +89,9 @@ func explainState(e *Explanation, t taskstate.Task, now time.Time) {
 		}
 	case taskstate.StatusRunning:
 		e.Next, e.NextAt = "its holder ends it or renews the lease; after the lease another worker takes it over", t.LeaseExpiresAt()
+		if t.LeaseOwner == "" {
+			e.Next = "its process has given it up; another worker takes it over when the lease would have ended"
+		}
 	case taskstate.StatusRetrying:
 		e.Next, e.NextAt = fmt.Sprintf("attempt %d of %d starts", t.AttemptCount+1, t.MaxAttempts), t.NextRetryAt
 	case taskstate.StatusSuspended:

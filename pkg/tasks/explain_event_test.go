@@ -94,7 +94,14 @@ func TestExplainEachState(t *testing.T) {
 	said("is RUNNING", "p1 holds it until")
 	w.Advance(time.Minute)
 	said("but its lease expired at")
-	_, err := w.Finish(t.Context(), job, taskrun.Result{Err: ingest.Transient(ingest.CodeVector, "index: connection refused")})
+	held := taskstate.HeldTask{TaskID: a.Task.ID, Fence: job.Token.Fence, Owner: job.Task.LeaseOwner}
+	_, err := w.Store.Apply(t.Context(), taskstate.Batch{
+		IDs: []string{a.Task.ID}, Scope: taskstate.System(),
+		Decide: taskstate.Each(func(m taskstate.DBClock, t taskstate.Task) taskstate.Decision { return taskstate.Abandon(m, t, held) }),
+	})
+	require.NoError(t, err)
+	said("is RUNNING", "its process has given it up")
+	_, err = w.Finish(t.Context(), job, taskrun.Result{Err: ingest.Transient(ingest.CodeVector, "index: connection refused")})
 	require.NoError(t, err)
 	said("is RETRYING", "1 of 3 attempts failed", "connection refused", "attempt 2 of 3 starts")
 	_, err = w.App.Cancel(t.Context(), w.Caller, a.Task.ID)
