@@ -90,6 +90,11 @@ func parseOwner(owner string) (process string, call int64, err error) {
 	return process, call, nil
 }
 
+// ownerOf is a number of a process's row and call as everybody else has it.
+func ownerOf(process string, number int64) string {
+	return process + "/" + strconv.FormatInt(number&maxCall, 10)
+}
+
 // number is an owner as a state of a timeline has it, with its process's lease; the empty owner is 0.
 func (w *workers) number(epoch int64, owner string) (no int64, of leased, err error) {
 	if owner == "" {

@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -43,8 +42,7 @@ type call struct {
 type waker struct {
 	id                      string
 	wakes, updated, created time.Time // wakes, created: where somebody asked
-	fence                   int64
-	owner                   string
+	fence, owner            int64
 }
 
 const (
@@ -283,8 +281,10 @@ type staleCall struct {
 
 // Held implements taskstate.Store. Every RUNNING task is named by a call of its holder that wakes before its lease ends: who looks
 // further ahead than it renews its lease sees each of its claims before anybody else has to. So the process itself tidies its calls.
+// What an earlier start of a process of that name has claimed is not its own.
 func (s *Store) Held(ctx context.Context, process string, within time.Duration) (held []taskstate.HeldTask, err error) {
 	actor := taskstate.Actor{Kind: taskstate.ActorWorker, Name: process}.String()
+	row, _ := s.workers.get(process)
 	for place, last := (call{at: beginning}), false; !last; {
 		page, err := sqldb.ReadAll(ctx, s, "read which calls wake", s.queries.Get("WakingOf"), []any{place.at, place.at, place.no, actor, mostCalls}, scanCall)
 		if err != nil {
@@ -305,8 +305,8 @@ func (s *Store) Held(ctx context.Context, process string, within time.Duration) 
 				return nil, err
 			}
 			for _, w := range states {
-				if by, _, _ := strings.Cut(w.owner, "/"); by == process {
-					held = append(held, taskstate.HeldTask{TaskID: w.id, Fence: w.fence, Owner: w.owner})
+				if w.owner>>callBits == row.no {
+					held = append(held, taskstate.HeldTask{TaskID: w.id, Fence: w.fence, Owner: ownerOf(process, w.owner)})
 				}
 			}
 		}

@@ -145,10 +145,10 @@ func processOf(owner string) string {
 	return process
 }
 
-// HeldBy are the tasks that Store.Held returns however far ahead it looks, in the order of their ids.
+// HeldBy are the tasks that Store.Held returns however far ahead it looks, in the order of their ids: not those of an earlier epoch.
 func (x *Table) HeldBy(process string) (held []taskstate.HeldTask) {
 	for _, id := range x.IDs() {
-		if t := x.tasks[id]; t.Status == taskstate.StatusRunning && processOf(t.LeaseOwner) == process {
+		if t := x.tasks[id]; t.Status == taskstate.StatusRunning && processOf(t.LeaseOwner) == process && x.claimed[id] == x.Epoch {
 			held = append(held, taskstate.HeldTask{TaskID: id, Fence: t.Fence, Owner: t.LeaseOwner})
 		}
 	}

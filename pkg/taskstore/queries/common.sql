@@ -24,7 +24,7 @@ LIMIT ?
 
 -- Which tasks of calls wake. Nothing is locked: whoever changes one of them writes a call of its own.
 -- name: WakingStates
-SELECT @textid(t.id), @include(WakesAt), t.updated_at, t.fence, @owner(t.lease_owner)
+SELECT @textid(t.id), @include(WakesAt), t.updated_at, t.fence, t.lease_owner
 FROM ingest_task_state t @force(PRIMARY)
 WHERE @ids AND t.status = ? AND @include(WakesAt) < @never
 
