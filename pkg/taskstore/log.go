@@ -97,8 +97,8 @@ func (s *Store) insertKind(ctx context.Context, tx taskstate.Tx, log []logRow, c
 		_, err := tx.ExecContext(ctx, s.queries.Get("Call"), args...)
 		return err
 	}
-	if s.Dialect() == string(sqldb.Postgres) {
-		return execAll(ctx, tx, len(log), s.queries.Part("Log", append(args, logRows(log))...))
+	if s.postgres() {
+		return execAll(ctx, tx, len(log), s.logArrays(log, args))
 	}
 	res, err := tx.ExecContext(ctx, s.queries.Get("Call"), args...)
 	if err != nil {

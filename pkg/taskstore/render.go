@@ -15,7 +15,7 @@ import (
 	"github.com/millweir/millweir/pkg/taskstate"
 )
 
-// Rows of a batch travel as one JSON array on Postgres and SQLite. On MySQL an UPDATE or INSERT … SELECT of a batch is a plain
+// Rows of a batch travel as one JSON array on SQLite, and as one array a column on Postgres (arrays.go). On MySQL an UPDATE or INSERT … SELECT of a batch is a plain
 // statement over the primary key, in which a column's value is a function of the row's id: one placeholder when it is the same
 // for all rows, else a balanced tree of IFs over the sorted ids, whose leaves are runs of equal values. A join with a derived
 // table of the rows makes the server write a temporary table, on disk when a column is a long text: measured on MariaDB 10.11,
@@ -93,11 +93,17 @@ func loadQueries(dialect string, columns []column) sqldb.Queries {
 			values = append(values, c.name+" "+c.jsonType())
 		}
 	}
-	return sqldb.MustLoad(queryFiles, "queries", dialect, sqldb.Queries{
+	parts := sqldb.Queries{
 		"Columns": strings.Join(all, ", "), "Changed": strings.Join(rows[0], ", "), "Assignments": strings.Join(assigned[0], ",\n  "),
 		"Guards": strings.Join(guards, " AND "), "Said": strings.Join(rows[1], ", "), "Sayings": strings.Join(assigned[1], ",\n  "),
 		"Made": strings.Join(names, ", "), "MadeTypes": strings.Join(values, ", "),
-	})
+	}
+	for _, c := range columns {
+		if c.change != nil && !c.body() {
+			parts["Set_"+c.name] = strings.ReplaceAll(assignments[c.kind], "§", c.name)
+		}
+	}
+	return sqldb.MustLoad(queryFiles, "queries", dialect, parts)
 }
 
 // wakeAt is the column that a state says of a claim with its process's lease.
@@ -159,6 +165,9 @@ func bySize[T any](batch []T, size func(T) int) [][]T {
 // updateState is the UPDATE of the states of changes, sorted by id, at an instant; zero: the server's now. Of rows that are not
 // locked it finds those only that say no later time.
 func (s *Store) updateState(part []changed, at time.Time, epoch int64, unlocked bool) sqldb.Part {
+	if s.postgres() {
+		return s.updateArrays(part, epoch, unlocked)
+	}
 	if !s.mysql() {
 		parts := sqldb.Parts{"earlier": {}}
 		if unlocked {
@@ -279,6 +288,9 @@ func (s *Store) instant(b *pieces, at time.Time, d time.Duration) {
 
 // insertStatements are the INSERTs of new tasks, bodies before states, at an instant, in their order. One is enough on Postgres.
 func (s *Store) insertStatements(batch []*task, now time.Time) []sqldb.Part {
+	if s.postgres() {
+		return []sqldb.Part{s.insertArrays(batch, now)}
+	}
 	bodies, states := &pieces{}, &pieces{}
 	if !s.mysql() {
 		body, state := newJSONRows(), newJSONRows()
@@ -292,18 +304,9 @@ func (s *Store) insertStatements(batch []*task, now time.Time) []sqldb.Part {
 			state.begin()
 			state.field("id", &t.ID)
 		}
-		if s.Dialect() == string(sqldb.Postgres) {
-			return []sqldb.Part{s.queries.Part("InsertState", now, body.String(), now, now, now)}
-		}
 		return []sqldb.Part{s.queries.Part("InsertBody", now, body.String()), s.queries.Part("InsertState", now, now, now, state.String())}
 	}
-	// A column of which no task says anything has its default: the server reads each word.
-	said := slices.DeleteFunc(slices.Clone(s.columns), func(c column) bool {
-		return c.role&made == 0 || !slices.ContainsFunc(batch, func(t *task) bool {
-			v := c.argument(c.field(t))
-			return v != nil && v != ""
-		})
-	})
+	said := s.said(batch)
 	names := make([]string, len(said))
 	for i, c := range said {
 		names[i] = c.name
@@ -325,6 +328,17 @@ func (s *Store) insertStatements(batch []*task, now time.Time) []sqldb.Part {
 		s.queries.Bind("InsertBody", sqldb.Parts{"columns": columns, "rows": bodies.part()}),
 		s.queries.Bind("InsertState", sqldb.Parts{"rows": states.part()}),
 	}
+}
+
+// said are the columns of bodies of which some new task says something; the others have their default, and the server need not read
+// each word.
+func (s *Store) said(batch []*task) []column {
+	return slices.DeleteFunc(slices.Clone(s.columns), func(c column) bool {
+		return c.role&made == 0 || !slices.ContainsFunc(batch, func(t *task) bool {
+			v := c.argument(c.field(t))
+			return v != nil && v != ""
+		})
+	})
 }
 
 // pieces collects the text of a statement.

@@ -53,6 +53,8 @@ func withColumns(db *sqldb.Database, columns []column) *Store {
 // mysql reports whether the database is MySQL or MariaDB.
 func (s *Store) mysql() bool { return s.Dialect() == string(sqldb.MySQL) }
 
+func (s *Store) postgres() bool { return s.Dialect() == string(sqldb.Postgres) }
+
 // newCallID is a fresh name for one call.
 func newCallID() []byte {
 	b := make([]byte, 16)

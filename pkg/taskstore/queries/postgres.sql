@@ -1,24 +1,31 @@
--- Postgres: rows of a batch come as one JSON array, and the planner finds each task by its primary key.
+-- Postgres: rows of a batch come as an array a column (arrays.go), or as one JSON array, and the planner finds each task by its
+-- primary key.
 
 -- One statement writes the call and its rows.
 -- name: Log
 WITH made AS (@include(Call) RETURNING no)
-INSERT INTO ingest_task_log (task_id, call_no, attempt_count, crash_count, fence, actor, message, lease_expires_at, next_retry_at, delivery, error_code)
-SELECT c.id, made.no, c.attempt_count, c.crash_count, c.fence, c.actor, c.message, c.lease_expires_at, c.next_retry_at, c.delivery, c.error_code
-FROM made, @json(id uuid, attempt_count smallint, crash_count smallint, fence bigint, actor text, message text, lease_expires_at timestamptz,
-  next_retry_at timestamptz, delivery text, error_code text)
+INSERT INTO ingest_task_log (task_id, call_no @columns)
+SELECT c.id, made.no @values
+FROM made, @rows
 
 -- The instant is the moment that the transaction began with: the caller knows the rows without reading them back.
 -- name: InsertState
 WITH made AS (
-  INSERT INTO ingest_task_body (created_at, @include(Made))
-  SELECT CAST(? AS timestamptz), @include(Made)
-  FROM @json(@include(MadeTypes))
-  ORDER BY id
-  RETURNING id)
+  INSERT INTO ingest_task_body (created_at, id @columns)
+  SELECT CAST(? AS timestamptz), c.id @values
+  FROM @bodies)
 INSERT INTO ingest_task_state (status, wake_at, promised_at, updated_at, id)
-SELECT 'QUEUED', CAST(? AS timestamptz), CAST(? AS timestamptz), CAST(? AS timestamptz), @rawid(made.id)
-FROM made
+SELECT 'QUEUED', CAST(? AS timestamptz), CAST(? AS timestamptz), CAST(? AS timestamptz), c.id
+FROM @states
+
+-- name: Update
+UPDATE ingest_task_state AS t
+SET
+  @assignments
+  updated_at = @now
+FROM @rows
+WHERE t.id = c.id @guards
+  AND (SELECT value FROM timeline WHERE timeline.id = 1) = ?
 
 -- name: WorkerAdd
 INSERT INTO ingest_worker (name, lease_until, created_at) VALUES (?, ?, ?) RETURNING no
