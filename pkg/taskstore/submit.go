@@ -94,7 +94,10 @@ func (b *submission) work(ctx context.Context, tx taskstate.Tx) (bool, error) {
 
 // insert writes the tasks in id order (the order of locks everywhere) and their first transitions.
 func (b *submission) insert(ctx context.Context, tx taskstate.Tx) error {
-	sorted := slices.SortedFunc(slices.Values(b.tasks), func(x, y taskstate.NewTask) int { return strings.Compare(x.ID, y.ID) })
+	sorted, byID := b.tasks, func(x, y taskstate.NewTask) int { return strings.Compare(x.ID, y.ID) }
+	if !slices.IsSortedFunc(sorted, byID) { // they mostly are, and the caller keeps its order
+		sorted = slices.SortedFunc(slices.Values(b.tasks), byID)
+	}
 	batch, log := make([]*task, len(sorted)), make([]logRow, len(sorted))
 	for i, t := range sorted {
 		if err := validate(t); err != nil {
