@@ -351,3 +351,45 @@ func TestAClaimThatStoodStillIsMadeAnew(t *testing.T) {
 		})
 	}
 }
+
+// A RUNNING task that a process has reserved lives with that process's lease, and is another's when it has ended: one crash is counted,
+// that of the run.
+func TestAReservationEndsWithItsProcess(t *testing.T) {
+	t.Parallel()
+	for name, config := range databases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s, ctx := migrated(t, config(t)), t.Context()
+			ids := submitted(t, s, 1)
+			require.NoError(t, claimedBy(t, s, "p/1", nil, ids[0])[0].Err)
+			_, err := s.DB().ExecContext(ctx, "UPDATE ingest_task_state SET crash_count = 1")
+			require.NoError(t, err)
+			sweep := func(process string, alone bool) []taskstate.Outcome {
+				require.NoError(t, s.Renew(ctx, process, policy.Lease))
+				w := takingOver(process, nil)
+				w.Decide = taskstate.Each(func(m taskstate.DBClock, t taskstate.Task) taskstate.Decision {
+					return taskstate.Claim(policy, m, t, taskstate.ClaimRequest{
+						Owner: process + "/1", Process: process, Actor: taskstate.Actor{Kind: taskstate.ActorWorker, Name: process},
+						Takeover: true, Reserve: true, Alone: alone,
+					})
+				})
+				out, err := s.Sweep(ctx, w)
+				require.NoError(t, err)
+				return out
+			}
+			lapse(t, s)
+			out := sweep("q", false)
+			require.Len(t, out, 1)
+			require.Equal(t, taskstate.AnswerReserved, out[0].Answer)
+			held, err := s.Held(ctx, "q", 2*policy.Lease)
+			require.NoError(t, err)
+			require.Equal(t, []taskstate.HeldTask{{TaskID: ids[0], Fence: 1, Owner: "q/1"}}, held, "it asks about it too")
+			wakeEarly(t, s)
+			require.Empty(t, sweep("z", true), "its lease lasts")
+			lapse(t, s)
+			out = sweep("z", true)
+			require.Len(t, out, 1)
+			require.Equal(t, []any{taskstate.AnswerClaimed, "z/1", 2}, []any{out[0].Answer, out[0].After.LeaseOwner, out[0].After.CrashCount})
+		})
+	}
+}
