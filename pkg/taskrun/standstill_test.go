@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -226,13 +227,14 @@ func TestAClaimUnderWayIsNotTakenOver(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := newWorld(t)
 		w.task("x")
-		committed, woken := false, false
+		committed := false
+		var woken atomic.Bool
 		w.store.setFault(func(op string) error {
 			if op == "apply!" && !committed {
 				committed = true
 				<-time.After(40 * time.Second) // the lane alone: the worst order
 			}
-			if op == "renew" && !woken {
+			if op == "renew" && !woken.Load() {
 				return errors.New("it stood still too")
 			}
 			return nil
@@ -243,7 +245,7 @@ func TestAClaimUnderWayIsNotTakenOver(t *testing.T) {
 		row := w.store.get("x")
 		require.False(t, row.LeaseExpiresAt().After(instant()))
 		require.Equal(t, int64(1), row.Fence, "nobody took it over")
-		woken = true
+		woken.Store(true)
 		stillFor(5 * time.Second)
 		require.Equal(t, []string{"x"}, p.kind.ran())
 		row = w.store.get("x")
