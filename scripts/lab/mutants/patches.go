@@ -225,7 +225,7 @@ var patches = map[string][]patch{
 		{file: "pkg/taskstore/apply.go", old: "w.Status == taskstate.StatusRunning {", text: `w.Status == taskstate.StatusRunning && !seededBug("m31") {`},
 	},
 	"m32": {
-		{file: "pkg/taskstore/owners.go", old: "m.Now.Add(c.by.Wake.In/3))", text: `m.Now.Add(c.by.Wake.In/3)) && !(of.no != noWorker && seededBug("m32"))`},
+		{file: "pkg/taskstore/owners.go", old: "l.until.Before(now.Add(l.lease/3)) {", text: `l.until.Before(now.Add(l.lease/3)) && (l.until.IsZero() || !seededBug("m32")) {`},
 	},
 	"m33": {
 		{file: "pkg/taskrun/beat.go", old: "func (r *Runner) forgottenOnce(ctx context.Context) error {\n", text: `func (r *Runner) forgottenOnce(ctx context.Context) error {
@@ -244,7 +244,10 @@ var patches = map[string][]patch{
 		{file: "pkg/taskstore/owners.go", old: "if err != nil && ctx.Err() == nil {", text: `if err != nil && ctx.Err() == nil && !seededBug("m36") {`},
 	},
 	"m37": {
-		{file: "pkg/taskstore/waking.go", old: "\t\t\tif first.IsZero() {\n", text: `			if first.IsZero() || seededBug("m37") && status == taskstate.StatusRunning {
+		{file: "pkg/taskstore/waking.go", old: "\t\t\tstale = append(stale, staleCall{c.no, c.at, first})\n", text: `			if seededBug("m37") && status == taskstate.StatusRunning {
+				first = time.Time{}
+			}
+			stale = append(stale, staleCall{c.no, c.at, first})
 `},
 	},
 	"m27": {
