@@ -14,7 +14,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/millweir/millweir/pkg/taskstate"
+	"github.com/millweir/millweir/pkg/sqldb"
 	"github.com/millweir/millweir/scripts/lab/apiclient"
 	"github.com/millweir/millweir/scripts/lab/await"
 	"github.com/millweir/millweir/scripts/lab/bench/figure"
@@ -185,11 +185,11 @@ func (r *documentsRun) upload(ctx context.Context, docs []apiclient.Doc, base st
 	return nil
 }
 
-// done is nil when every task has succeeded.
+// done is nil when every document is visible. The statement reads one narrow table: what it costs counts as machinery.
 func (r *documentsRun) done(ctx context.Context) error {
-	counts, err := tables.CountStatus(ctx, r.w.DB.Reader())
-	if err == nil && counts[taskstate.StatusSucceeded] != len(r.load.Accepted) {
-		err = fmt.Errorf("tasks are %v", counts)
+	ready, err := tables.Query(ctx, r.w.DB.Reader(), sqldb.Column[int], `SELECT COUNT(*) FROM knowledge_document WHERE status = 'READY'`)
+	if err == nil && ready[0] != len(r.load.Accepted) {
+		err = fmt.Errorf("%d of %d documents are visible", ready[0], len(r.load.Accepted))
 	}
 	return err
 }
