@@ -76,15 +76,10 @@ func tryDescriptors() error {
 
 // trySpace writes a spool of fitSpace bytes and removes it.
 func trySpace() error {
-	s, err := newSpool()
-	if err != nil {
-		return err
-	}
+	s := &spool{buffer: make([]byte, fitSpace)}
 	defer s.close()
-	block := make([]byte, fitSpace)
-	_, _ = rand.Read(block) // a file system that compresses must find room for it too
-	_, err = s.f.Write(block)
-	return files.SpaceError(err)
+	_, _ = rand.Read(s.buffer) // a file system that compresses must find room for it too
+	return s.spill()
 }
 
 // missing returns the error of a stored file that is not there: it is gone only where the folder itself is seen.

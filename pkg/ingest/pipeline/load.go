@@ -137,9 +137,7 @@ func (r reading) read(ctx context.Context) error {
 		return fmt.Errorf("open stored file: %w", err)
 	}
 	defer func() { _ = f.Close() }()
-	if r.spool, err = newSpool(); err != nil {
-		return err
-	}
+	r.spool = &spool{}
 	r.report(ingest.StageExtract, 0, 0, 0)
 	reading, stop := context.WithCancel(ctx)
 	defer stop()

@@ -30,9 +30,6 @@ type plan struct {
 
 // makePlan gives every segment of the spool its vector.
 func (r planning) makePlan(ctx context.Context) error {
-	if err := r.spool.flush(); err != nil {
-		return err
-	}
 	visible, err := r.visibleVersion(ctx)
 	if err != nil {
 		return err

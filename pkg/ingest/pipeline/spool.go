@@ -1,7 +1,6 @@
 package pipeline
 
 import (
-	"bufio"
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
@@ -15,7 +14,8 @@ import (
 )
 
 const (
-	spoolBuffer = 64 << 10
+	// spoolBuffer is how much of a spool stays in memory: most documents need no file.
+	spoolBuffer = 128 << 10
 	// maxSegments bounds a document; a plan keeps about 150 bytes in memory for each.
 	maxSegments = 500_000
 )
@@ -28,26 +28,27 @@ type spooled struct {
 	text   int32 // bytes of its text, for the size of statements and requests
 }
 
-// spool keeps a run's segments on disk, so that a document's size does not count in memory.
+// spool keeps a run's segments, what does not fit into its buffer on disk, so that a document's size does not count in memory.
 // Its file has no name any more when the run works with it: a crash leaves nothing.
 type spool struct {
-	f     *os.File
-	w     *bufio.Writer
-	at    int64
-	items []spooled
+	f      *os.File // nil while the buffer has everything
+	buffer []byte   // records that are not in the file
+	filed  int64    // bytes that are
+	items  []spooled
 }
 
-// newSpool makes an empty spool in the system's temporary folder.
-func newSpool() (*spool, error) {
+// newFile makes the file in the system's temporary folder.
+func (s *spool) newFile() error {
 	f, err := os.CreateTemp("", "millweir-spool-*")
 	if err != nil {
-		return nil, fmt.Errorf("make spool: %w", files.SpaceError(err))
+		return fmt.Errorf("make spool: %w", files.SpaceError(err))
 	}
 	if err := os.Remove(f.Name()); err != nil {
 		_ = f.Close()
-		return nil, fmt.Errorf("unlink spool: %w", err)
+		return fmt.Errorf("unlink spool: %w", err)
 	}
-	return &spool{f: f, w: bufio.NewWriterSize(f, spoolBuffer)}, nil
+	s.f = f
+	return nil
 }
 
 // add appends the next segment. Segments must come in the order of their index, from 0.
@@ -64,18 +65,36 @@ func (s *spool) add(seg ingest.Segment) error {
 	if err != nil {
 		return fmt.Errorf("spool segment %d: %w", seg.Index, err)
 	}
-	record := append([]byte(text), rest...)
-	if _, err := s.w.Write(record); err != nil {
-		return fmt.Errorf("spool segment %d: %w", seg.Index, files.SpaceError(err))
+	length := len(text) + len(rest)
+	if len(s.buffer)+length > spoolBuffer {
+		if err := s.spill(); err != nil {
+			return err
+		}
 	}
+	at := len(s.buffer)
+	s.buffer = append(append(s.buffer, text...), rest...)
 	s.items = append(s.items, spooled{
-		hash: sha256.Sum256(record[:len(text)]), offset: s.at, length: int32(len(record)), text: int32(len(text)),
+		hash: sha256.Sum256(s.buffer[at : at+len(text)]), offset: s.filed + int64(at), length: int32(length), text: int32(len(text)),
 	})
-	s.at += int64(len(record))
 	return nil
 }
 
-// get reads segment i. It is safe for concurrent use once everything was added and flushed.
+// spill moves what the buffer has into the file.
+func (s *spool) spill() error {
+	if s.f == nil {
+		if err := s.newFile(); err != nil {
+			return err
+		}
+	}
+	if _, err := s.f.Write(s.buffer); err != nil {
+		return fmt.Errorf("write spool: %w", files.SpaceError(err))
+	}
+	s.filed += int64(len(s.buffer))
+	s.buffer = s.buffer[:0]
+	return nil
+}
+
+// get reads segment i. It is safe for concurrent use once everything was added.
 func (s *spool) get(i int) (ingest.Segment, error) {
 	record, err := s.read(i, s.items[i].length)
 	if err != nil {
@@ -96,25 +115,25 @@ func (s *spool) text(i int) (string, error) {
 	return string(text), err
 }
 
-// read reads the first bytes of segment i's record.
+// read reads the first bytes of segment i's record; they are not to be written to.
 func (s *spool) read(i int, length int32) ([]byte, error) {
+	at := s.items[i].offset
+	if at >= s.filed {
+		return s.buffer[at-s.filed:][:length], nil
+	}
 	record := make([]byte, length)
-	if _, err := s.f.ReadAt(record, s.items[i].offset); err != nil {
+	if _, err := s.f.ReadAt(record, at); err != nil {
 		return nil, fmt.Errorf("read segment %d from the spool: %w", i, err)
 	}
 	return record, nil
 }
 
-// flush makes everything added readable.
-func (s *spool) flush() error {
-	if err := s.w.Flush(); err != nil {
-		return fmt.Errorf("write spool: %w", files.SpaceError(err))
-	}
-	return nil
-}
-
 // close frees the disk space.
-func (s *spool) close() { _ = s.f.Close() }
+func (s *spool) close() {
+	if s.f != nil {
+		_ = s.f.Close()
+	}
+}
 
 // vectorID is hash(birth version, text hash, occurrence), 64 hex characters (design D8).
 func vectorID(version string, h embedcache.TextHash, occurrence int) string {
