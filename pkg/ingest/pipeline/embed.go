@@ -3,6 +3,7 @@ package pipeline
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -10,6 +11,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/millweir/millweir/pkg/batcher"
 	"github.com/millweir/millweir/pkg/crash"
 	"github.com/millweir/millweir/pkg/ingest"
 	"github.com/millweir/millweir/pkg/ingest/embedcache"
@@ -247,15 +249,11 @@ func (r paying) agreeOnModel(ctx context.Context) error {
 	mine := ingest.Model{Key: r.w.d.Embedder.Model().Key, Dim: len(born)}
 	base := r.work.baseModel
 	if base.Key == "" || base.Dim == 0 {
-		err := r.w.d.Store.InTx(ctx, func(ctx context.Context, tx taskstate.Tx, m taskstate.DBClock) error {
-			if _, err := tx.ExecContext(ctx, r.w.q.Get("BaseSetModel"), mine.Key, mine.Dim, m.Now, r.work.base); err != nil {
-				return err
-			}
-			return tx.QueryRowContext(ctx, r.w.q.Get("BaseModel"), r.work.base).Scan(&base.Key, &base.Dim)
-		})
-		if err != nil {
+		wish := &modelWish{base: r.work.base, mine: mine}
+		if err := r.w.models.Do(ctx, wish)[0]; err != nil {
 			return fmt.Errorf("set the knowledge base's model: %w", err)
 		}
+		base = wish.agreed
 		r.work.baseModel = base
 	}
 	r.dim = mine.Dim
@@ -273,4 +271,40 @@ func (r paying) firstVector(ctx context.Context) ([]float32, error) {
 	}
 	got, err := r.vectorsOf(ctx, []int{i})
 	return got[r.spool.items[i].hash], err
+}
+
+// modelWish is a run whose base had no model when it was loaded.
+type modelWish struct {
+	base   string
+	mine   ingest.Model
+	agreed ingest.Model // answered: the base's model
+}
+
+// agreeTogether makes the model of each base that of its first wish, unless it has one by now. The first documents of a base
+// come to this together, and one of them is enough.
+func (w *Worker) agreeTogether(ctx context.Context, b *batcher.Batch[*modelWish]) error {
+	first := map[string]ingest.Model{}
+	for _, wish := range b.Items() {
+		if _, named := first[wish.base]; !named {
+			first[wish.base] = wish.mine
+		}
+	}
+	agreed := make(map[string]ingest.Model, len(first))
+	err := w.d.Store.InTx(ctx, func(ctx context.Context, tx taskstate.Tx, m taskstate.DBClock) error {
+		for _, base := range slices.Sorted(maps.Keys(first)) { // in one order: two processes never wait for each other
+			mine, is := first[base], ingest.Model{}
+			if _, err := tx.ExecContext(ctx, w.q.Get("BaseSetModel"), mine.Key, mine.Dim, m.Now, base); err != nil {
+				return err
+			}
+			if err := tx.QueryRowContext(ctx, w.q.Get("BaseModel"), base).Scan(&is.Key, &is.Dim); err != nil {
+				return err
+			}
+			agreed[base] = is
+		}
+		return nil
+	})
+	for _, wish := range b.Items() {
+		wish.agreed = agreed[wish.base]
+	}
+	return err
 }

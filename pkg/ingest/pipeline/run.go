@@ -56,15 +56,16 @@ var errReplan = errors.New("the visible version changed: plan again")
 //	vectors         named by those rows; the next run writes them again, the sweeper deletes them when the version is given up
 //	before finish   the lease expires, another run repeats what is missing
 type Worker struct {
-	d     ingest.Deps
-	cfg   ingest.Config
-	q     sqldb.Queries
-	cat   *catalog.Catalog
-	mount *files.Mount
-	cache *embedcache.Cache
-	index *textindex.Index
-	works *batcher.Batcher[*workRead]
-	parts *batcher.Batcher[*rowTask]
+	d      ingest.Deps
+	cfg    ingest.Config
+	q      sqldb.Queries
+	cat    *catalog.Catalog
+	mount  *files.Mount
+	cache  *embedcache.Cache
+	index  *textindex.Index
+	works  *batcher.Batcher[*workRead]
+	models *batcher.Batcher[*modelWish]
+	parts  *batcher.Batcher[*rowTask]
 	// What runs share: their turns, the bytes of vectors that they keep, and how many have not come to their rows yet.
 	embeds, rows, vectors *gate
 	cached                atomic.Int64
@@ -83,6 +84,7 @@ func New(d ingest.Deps, cfg ingest.Config, cat *catalog.Catalog, mount *files.Mo
 		embeds: newGate(embedsAtOnce), rows: newGate(rowsAtOnce), vectors: newGate(vectorsAtOnce),
 	}
 	w.works = batcher.New(batcher.Config{Workers: groupWorkers, MinConcurrent: worksMinConcurrent, Most: worksMost, MaxWait: groupWait}, w.loadTogether)
+	w.models = batcher.New(batcher.Config{MaxWait: groupWait, Split: ingest.Splits}, w.agreeTogether)
 	w.parts = batcher.New(batcher.Config{
 		Workers: rowsWorkers, MinConcurrent: rowsMinConcurrent, Most: rowsMost, MaxWait: groupWait,
 		Expect: func(int) bool { return w.before.Load() > 0 }, Gather: rowsGather, Split: ingest.Splits,
