@@ -217,6 +217,7 @@ func documentFigures(rounds []round) []figure.Figure {
 	counter := func(name string) float64 { return of(func(r round) float64 { return r.counters[name] }) }
 	return []figure.Figure{
 		{Name: "extract and split alone", Measured: rate(func(r round) float64 { return r.alone.extract.wall }), Unit: "docs/s", Note: cpu(func(r round) cost { return r.alone.extract })},
+		{Name: "full-text index alone", Measured: rate(func(r round) float64 { return r.alone.index.wall }), Unit: "docs/s", Note: cpu(func(r round) cost { return r.alone.index })},
 		{Name: "embed alone", Measured: rate(func(r round) float64 { return r.alone.embed.wall }), Unit: "docs/s", Note: cpu(func(r round) cost { return r.alone.embed })},
 		{Name: "vectors alone", Measured: rate(func(r round) float64 { return r.alone.vectors.wall }), Unit: "docs/s", Note: cpu(func(r round) cost { return r.alone.vectors })},
 		{Name: "all cores busy with nothing but these parts", Measured: rate(func(r round) float64 { return r.alone.cpu() / float64(runtime.NumCPU()) }), Unit: "docs/s", Note: fmt.Sprintf("%.0f segments of %d values", segments, stubDim)},

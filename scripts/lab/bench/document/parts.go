@@ -16,6 +16,7 @@ import (
 	"github.com/millweir/millweir/pkg/ingest/embed/openai"
 	"github.com/millweir/millweir/pkg/ingest/extract"
 	"github.com/millweir/millweir/pkg/ingest/split"
+	"github.com/millweir/millweir/pkg/ingest/textindex"
 	"github.com/millweir/millweir/scripts/lab/apiclient"
 	"github.com/millweir/millweir/scripts/lab/await"
 	"github.com/millweir/millweir/scripts/lab/proc"
@@ -162,10 +163,27 @@ func (p *parts) upsert(ctx context.Context, base string, vectors [][][]float32) 
 	return group.Wait()
 }
 
+// index makes the full-text index of each document's segments, as the worker does before it writes their rows.
+func (p *parts) index(ctx context.Context, base string, texts [][]string) error {
+	group, _ := errgroup.WithContext(ctx)
+	group.SetLimit(p.slots)
+	for i, of := range texts {
+		group.Go(func() error {
+			rows := make([]textindex.Text, len(of))
+			for n, text := range of {
+				rows[n] = textindex.Text{Version: fmt.Sprintf("%036d", i), Index: n, TextHash: fmt.Sprintf("%064d", n), Text: text}
+			}
+			textindex.Build(base, rows)
+			return nil
+		})
+	}
+	return group.Wait()
+}
+
 // alone is what the parts took for one round of documents, each alone.
 type alone struct {
-	extract, embed, vectors cost
-	segments                int
+	extract, index, embed, vectors cost
+	segments                       int
 }
 
 // measure runs the parts one after the other.
@@ -181,6 +199,10 @@ func (p *parts) measure(ctx context.Context, docs []apiclient.Doc, base string) 
 		texts, err = p.extract(ctx, docs)
 		return err
 	})
+	if err != nil {
+		return a, err
+	}
+	a.index, err = measured(ctx, self, func() error { return p.index(ctx, base, texts) })
 	if err != nil {
 		return a, err
 	}
@@ -200,14 +222,32 @@ func (p *parts) measure(ctx context.Context, docs []apiclient.Doc, base string) 
 	return a, err
 }
 
+// each are all parts.
+func (a alone) each() []cost { return []cost{a.extract, a.index, a.embed, a.vectors} }
+
 // slowest is the time of the part that bounds the rate.
-func (a alone) slowest() float64 { return max(a.extract.wall, a.embed.wall, a.vectors.wall) }
+func (a alone) slowest() (wall float64) {
+	for _, c := range a.each() {
+		wall = max(wall, c.wall)
+	}
+	return wall
+}
 
 // sum is the time of all parts one after the other.
-func (a alone) sum() float64 { return a.extract.wall + a.embed.wall + a.vectors.wall }
+func (a alone) sum() (wall float64) {
+	for _, c := range a.each() {
+		wall += c.wall
+	}
+	return wall
+}
 
 // cpu is what the parts need however they are run.
-func (a alone) cpu() float64 { return a.extract.total() + a.embed.total() + a.vectors.total() }
+func (a alone) cpu() (seconds float64) {
+	for _, c := range a.each() {
+		seconds += c.total()
+	}
+	return seconds
+}
 
 const (
 	quietFor   = 300 * time.Millisecond
