@@ -3,6 +3,7 @@ package pipeline
 import (
 	"context"
 
+	"github.com/millweir/millweir/pkg/ingest"
 	"github.com/millweir/millweir/pkg/taskrun"
 	"github.com/millweir/millweir/pkg/taskstate"
 )
@@ -30,6 +31,20 @@ func (w *Worker) BeforeRows(ctx context.Context, job taskrun.Job) (*Run, error) 
 		}
 	}
 	return r, nil
+}
+
+// Agree asks for the models of bases that have none, all at once, and returns what they are.
+func (w *Worker) Agree(ctx context.Context, bases []string, mine []ingest.Model) ([]ingest.Model, []error) {
+	wishes := make([]*modelWish, len(bases))
+	for i := range bases {
+		wishes[i] = &modelWish{base: bases[i], mine: mine[i]}
+	}
+	errs := w.models.Do(ctx, wishes...)
+	out := make([]ingest.Model, len(bases))
+	for i, wish := range wishes {
+		out[i] = wish.agreed
+	}
+	return out, errs
 }
 
 func (r *run) Close() { r.close() }

@@ -110,3 +110,30 @@ func TestStatementsOfDocumentsSideBySide(t *testing.T) {
 		require.LessOrEqual(t, s.Statements["hold"], 32, "%v", s.Statements)
 	})
 }
+
+// The first documents of a base come to its model together: one transaction sets it, and its first wish decides.
+func TestTheFirstWishDecidesTheModelOfABase(t *testing.T) {
+	t.Parallel()
+	w := ingesttest.NewWorld(t, ingesttest.Options{})
+	s := ingesttest.MeteredStore{Database: w.Store, Calls: map[string]int{}, Statements: map[string]int{}, Mu: &sync.Mutex{}}
+	kind := metered(w, s)
+	bases := make([]string, 2)
+	for i, name := range []string{"first", "second"} {
+		base, err := w.App.CreateBase(t.Context(), w.Caller, name, "")
+		require.NoError(t, err)
+		bases[i] = base.ID
+	}
+	s.Reset()
+	one, other := ingest.Model{Key: "one", Dim: 8}, ingest.Model{Key: "other", Dim: 5}
+	asked := []string{bases[0], bases[1], bases[0], bases[0]}
+	got, errs := kind.Agree(t.Context(), asked, []ingest.Model{one, other, other, one})
+	require.Equal(t, make([]error, len(asked)), errs)
+	require.Equal(t, []ingest.Model{one, other, one, one}, got)
+	require.Equal(t, map[string]int{"tx": 1}, s.Calls)
+	got, errs = kind.Agree(t.Context(), bases[:1], []ingest.Model{other})
+	require.NoError(t, errs[0])
+	require.Equal(t, []ingest.Model{one}, got, "it has a model by now")
+	_, errs = kind.Agree(t.Context(), []string{"no such base", bases[1]}, []ingest.Model{one, one})
+	require.Error(t, errs[0])
+	require.NoError(t, errs[1], "one base that is gone fails alone")
+}
