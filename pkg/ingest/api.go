@@ -7,6 +7,8 @@ package ingest
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"io"
 	"time"
@@ -55,7 +57,14 @@ type Upload struct {
 	Base           string   // id or name; empty: "default", which is made when missing
 	DocumentID     string   // PUT: a new version of this document; empty: a new document
 	IdempotencyKey string   // with the part number already added; empty: none
+	Unclaimed      string   // the request's key as BeginKey takes it, if nobody claimed it; empty: claimed, or none
 	Force          bool     // take the same bytes in again, as a new version of the same document
+}
+
+// RequestKey is an idempotency key as claims of requests are found by: sha256, hex.
+func RequestKey(key string) string {
+	sum := sha256.Sum256([]byte(key))
+	return hex.EncodeToString(sum[:])
 }
 
 // Accepted is the answer to an Upload.
@@ -233,11 +242,12 @@ type Service interface {
 	Receive(ctx context.Context, r io.Reader, name string) (ReceivedFile, error)
 	// Discard removes a received file that was not accepted.
 	Discard(f ReceivedFile)
-	// BeginKey claims an idempotency key while a request is being received; release it in the end. ErrKeyInUse.
+	// BeginKey claims an idempotency key while a request is being received; release it in the end. A request that is received
+	// at once needs no claim: AcceptAll looks for those of others (Upload.Unclaimed). ErrKeyInUse.
 	BeginKey(ctx context.Context, c Caller, key string) (release func(), err error)
 	// AcceptAll makes document, version and task of each upload in one transaction, then adds the deliveries (the fast path).
 	// It returns a result or an error for each upload, as if they came one after the other.
-	// Errors: ErrBaseNotFound, ErrDocumentNotFound, ErrKeyReused, ErrBacklogFull, *TextError, taskstate.ErrUnavailable.
+	// Errors: ErrBaseNotFound, ErrDocumentNotFound, ErrKeyReused, ErrKeyInUse, ErrBacklogFull, *TextError, taskstate.ErrUnavailable.
 	AcceptAll(ctx context.Context, c Caller, uploads []Upload) ([]Accepted, []error)
 
 	Task(ctx context.Context, c Caller, id string) (taskstate.Task, error)

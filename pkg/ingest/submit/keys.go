@@ -3,15 +3,12 @@ package submit
 
 import (
 	"context"
-	"crypto/sha256"
 	"database/sql"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"maps"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/millweir/millweir/pkg/batcher"
@@ -23,10 +20,9 @@ import (
 
 // Keys holds the idempotency keys of requests that are being received. It is safe for concurrent use.
 type Keys struct {
-	d       ingest.Deps
-	q       sqldb.Queries
-	keys    *batcher.Batcher[*keyChange]
-	holding atomic.Int64 // requests with an idempotency key
+	d    ingest.Deps
+	q    sqldb.Queries
+	keys *batcher.Batcher[*keyChange]
 }
 
 // NewKeys makes a Keys.
@@ -34,7 +30,6 @@ func NewKeys(d ingest.Deps, q sqldb.Queries) *Keys {
 	a := &Keys{d: d, q: q}
 	a.keys = batcher.New(batcher.Config{
 		Workers: keysWorkers, MinConcurrent: keysMinConcurrent, Most: keysMost, MaxWait: keysMaxWait, Split: ingest.Splits,
-		Expect: func(waiting int) bool { return a.holding.Load() > int64(waiting) }, Gather: keysGather,
 	}, a.changeKeys)
 	return a
 }
@@ -45,9 +40,6 @@ const (
 	keysWorkers       = 2
 	keysMinConcurrent = 24
 	keysMaxWait       = 250 * time.Millisecond
-	// keysGather is how long a claim or release waits for others, while other requests with a key are on their way: each of them
-	// comes once more. A transaction is over so quickly that few would join it otherwise. Who is alone waits for nobody.
-	keysGather = 10 * time.Millisecond
 	// keyLease is how long a key stays claimed by a process that died; a live request renews it.
 	// Until then the client's own repeat is answered 409, so it is short; a lease lost to a pause costs nothing,
 	// since the task's unique key decides in the end.
@@ -63,14 +55,11 @@ const (
 // release must be called once; it waits for the renewal to end. Claims and releases that come together share transactions.
 // Errors: ErrKeyInUse, taskstate.ErrUnavailable.
 func (a *Keys) BeginKey(ctx context.Context, c ingest.Caller, key string) (release func(), err error) {
-	sum := sha256.Sum256([]byte(key))
-	k := heldKey{a: a, user: c.Scope.UserID, key: hex.EncodeToString(sum[:]), request: ingest.NewID()}
-	a.holding.Add(1)
+	k := heldKey{a: a, user: c.Scope.UserID, key: ingest.RequestKey(key), request: ingest.NewID()}
 	if err := k.do(ctx, true); err != nil {
 		if errors.Is(err, taskstate.ErrOutcomeUnknown) || ctx.Err() != nil {
 			k.release(context.WithoutCancel(ctx)) // it may be ours, and the client's repeat would be told 409
 		}
-		a.unpin()
 		return nil, fmt.Errorf("claim idempotency key: %w", err)
 	}
 	crash.Point("api.after_key")
@@ -81,14 +70,7 @@ func (a *Keys) BeginKey(ctx context.Context, c ingest.Caller, key string) (relea
 		close(stop)
 		done.Wait()
 		k.release(context.WithoutCancel(ctx))
-		a.unpin()
 	}, nil
-}
-
-// unpin counts a request with a key less; who waits for it waits no longer.
-func (a *Keys) unpin() {
-	a.holding.Add(-1)
-	a.keys.Look()
 }
 
 // heldKey is a key in the hands of one request.

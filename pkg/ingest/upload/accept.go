@@ -169,6 +169,7 @@ func (a *Uploads) acceptBatch(ctx context.Context, b *batcher.Batch[*accepting])
 func (r *acceptRun) prepare(ctx context.Context) ([]taskstate.NewTask, error) {
 	for _, step := range []func(context.Context) error{
 		r.replays,        // the tasks of earlier requests with the same keys
+		r.heldKeys,       // keys of requests that are still being received
 		r.findBases,      // where the uploads go; default bases are made
 		r.findSame,       // documents and stored files with the same bytes
 		r.lockDocuments,  // that the uploads are further versions of

@@ -97,6 +97,46 @@ func TestIdempotencyKey(t *testing.T) {
 	})
 }
 
+// An upload whose request did not claim its key is refused while another request holds it, and only then.
+func TestKeysOfOtherRequestsAreLookedFor(t *testing.T) {
+	t.Parallel()
+	onEachDatabase(t, func(t *testing.T, w *world) {
+		accept := func(c ingest.Caller, text, key string) (ingest.Accepted, error) {
+			f := w.Receive("a.txt", text)
+			got, err := w.App.Accept(t.Context(), c, ingest.Upload{File: f, IdempotencyKey: key + "/1", Unclaimed: key})
+			if err != nil {
+				w.App.Discard(f)
+			}
+			return got, err
+		}
+		old, err := accept(w.Caller, "old", "old")
+		require.NoError(t, err)
+		for _, key := range []string{"k", "old", "dead"} {
+			release, err := w.App.BeginKey(t.Context(), w.Caller, key)
+			require.NoError(t, err)
+			defer release()
+		}
+		_, err = accept(w.Caller, "one", "k")
+		require.ErrorIs(t, err, ingest.ErrKeyInUse)
+		_, err = accept(w.Caller, "one", "K")
+		require.NoError(t, err, "another key")
+		bob := w.Caller
+		bob.Scope.UserID = "bob"
+		_, err = accept(bob, "one", "k")
+		require.NoError(t, err, "keys belong to users")
+		again, err := accept(w.Caller, "old", "old")
+		require.NoError(t, err, "there is a task, whoever sends its key again")
+		require.Equal(t, old.Task.ID, again.Task.ID)
+		require.NoError(t, w.Store.InTx(t.Context(), func(ctx context.Context, tx taskstate.Tx, m taskstate.DBClock) error {
+			_, err := tx.ExecContext(ctx, "UPDATE upload_request SET expires_at = ? WHERE request_key = ?", m.Now, ingest.RequestKey("dead"))
+			return err
+		}))
+		_, err = accept(w.Caller, "two", "dead")
+		require.NoError(t, err, "its holder's lease is over")
+		require.Len(t, w.Stored(), 4)
+	})
+}
+
 func TestIdenticalUploadsRace(t *testing.T) {
 	t.Parallel()
 	onEachDatabase(t, func(t *testing.T, w *world) {

@@ -146,6 +146,39 @@ func (r *acceptRun) replays(ctx context.Context) error {
 	return nil
 }
 
+// heldKeys refuses uploads whose key another request holds that is still being received.
+func (r *acceptRun) heldKeys(ctx context.Context) error {
+	keys := map[sqldb.Pair]bool{}
+	r.each(acceptOpen, func(w *acceptWork) {
+		if w.u.Unclaimed != "" {
+			keys[w.requestKey()] = true
+		}
+	})
+	if len(keys) == 0 {
+		return nil
+	}
+	held := map[sqldb.Pair]bool{}
+	params := sqldb.PairArgs(keys)
+	query := r.app.q.Any("KeysHeld", len(params)/2)
+	err := r.query(ctx, "look for held keys", query, append([]any{r.m.Now}, params...), func(rows *sql.Rows) error {
+		var k sqldb.Pair
+		err := rows.Scan(&k[0], &k[1])
+		held[k] = true
+		return err
+	})
+	r.each(acceptOpen, func(w *acceptWork) {
+		if w.u.Unclaimed != "" && held[w.requestKey()] {
+			w.refuse(ingest.ErrKeyInUse)
+		}
+	})
+	return err
+}
+
+// requestKey is what a claim of the upload's request is found by.
+func (w *acceptWork) requestKey() sqldb.Pair {
+	return sqldb.Pair{w.c.Scope.UserID, ingest.RequestKey(w.u.Unclaimed)}
+}
+
 // findSame looks for documents and stored files with the uploads' bytes.
 func (r *acceptRun) findSame(ctx context.Context) error {
 	r.holders, r.files = map[sqldb.Pair]string{}, map[sqldb.Pair]storedFile{}

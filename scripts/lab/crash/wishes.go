@@ -1,6 +1,7 @@
 package crash
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -15,10 +16,13 @@ import (
 // uploadThere sends a document to the armed gateway, which may be gone before it answers.
 func uploadThere(ctx context.Context, t *trial) error { return t.send(ctx, t.doc(smallDoc)) }
 
-// uploadKeyed is uploadThere with an idempotency key.
+// claimBytes is the length up to which a request may be received before it claims its key (contract §4).
+const claimBytes = 1 << 20
+
+// uploadKeyed is uploadThere with an idempotency key, and too long to be received before it claims that.
 func uploadKeyed(ctx context.Context, t *trial) error {
 	d := t.doc(smallDoc)
-	d.Key = d.Name
+	d.Key, d.Body = d.Name, append(d.Body, bytes.Repeat([]byte("\n"), claimBytes)...)
 	return t.send(ctx, d)
 }
 

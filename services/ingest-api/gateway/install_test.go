@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -129,6 +130,7 @@ type faulty struct {
 	lastSearch ingest.SearchRequest
 	lastQuery  taskstate.Query
 	received   int64 // bytes of uploads that were read
+	claims     atomic.Int64
 }
 
 func newFaulty(app ingest.Service) *faulty {
@@ -184,6 +186,7 @@ func (f *faulty) BeginKey(ctx context.Context, c ingest.Caller, key string) (fun
 	if err := f.failing("BeginKey"); err != nil {
 		return nil, err
 	}
+	defer f.claims.Add(1)
 	return f.Service.BeginKey(ctx, c, key)
 }
 

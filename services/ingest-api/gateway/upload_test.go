@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -141,6 +143,74 @@ func TestIdempotencyKeyInUseWhileReceiving(t *testing.T) {
 	require.NoError(t, writer.Close())
 	require.Equal(t, http.StatusAccepted, <-done)
 	require.Equal(t, "true", b.upload(ada, asyncPath, []string{"Idempotency-Key", "k"}, file("a.txt", "slow")).Header().Get("Idempotency-Replayed"))
+}
+
+// slowly sends all but the last bytes of an upload and returns a function that sends those and returns the status.
+func (b *bench) slowly(key string, length func(int) int64, f part) (rest func() int) {
+	body, kind := form(b.t, f)
+	reader, writer := io.Pipe()
+	r := b.request(ada, http.MethodPost, asyncPath, reader, "Content-Type", kind, "Idempotency-Key", key)
+	r.ContentLength = length(body.Len())
+	done := make(chan int)
+	go func() { done <- b.do(r).Code }()
+	const last = 10
+	_, err := writer.Write(body.Bytes()[:body.Len()-last])
+	require.NoError(b.t, err)
+	return func() int {
+		_, err := writer.Write(body.Bytes()[body.Len()-last:])
+		require.NoError(b.t, err)
+		require.NoError(b.t, writer.Close())
+		return <-done
+	}
+}
+
+// A short request claims its key only when it is not received at once.
+func TestAShortRequestThatComesSlowlyClaimsItsKey(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	short := func(n int) int64 { return int64(n) }
+	key := []string{"Idempotency-Key", "k"}
+	rest := b.slowly("k", short, file("a.txt", "slow"))
+	claimed := func(n int64) {
+		require.Eventually(t, func() bool { return b.svc.claims.Load() == n }, time.Minute, time.Millisecond)
+	}
+	claimed(1)
+	require.Equal(t, 1, b.count(t, "upload_request"))
+	b.refused(b.upload(ada, asyncPath, key, file("a.txt", "slow")), http.StatusConflict, web.CodeKeyInUse)
+	require.Equal(t, http.StatusAccepted, b.upload(bob, asyncPath, key, file("a.txt", "slow")).Code, "another user's key is another key")
+	// A second slow one is refused although the first has ended meanwhile: it asked while that one was being received.
+	second := b.slowly("k", short, file("b.txt", "slow too"))
+	claimed(2)
+	require.Equal(t, http.StatusAccepted, rest())
+	require.Equal(t, http.StatusConflict, second())
+	require.Zero(t, b.held(), "what was refused is not kept")
+	require.Zero(t, b.count(t, "upload_request"))
+	require.Equal(t, "true", b.upload(ada, asyncPath, key, file("a.txt", "slow")).Header().Get("Idempotency-Replayed"))
+}
+
+// Requests that are received at once write no claim; the same one twice at the same moment is one task.
+func TestShortRequestsThatComeAtOnceNeedNoClaim(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.svc.Fail("BeginKey", errors.New("nobody claims"))
+	const requests = 8
+	var all sync.WaitGroup
+	answers := make([]*httptest.ResponseRecorder, requests)
+	for i := range requests {
+		all.Go(func() { answers[i] = b.upload(ada, asyncPath, []string{"Idempotency-Key", "k"}, file("a.txt", "one")) })
+	}
+	all.Wait()
+	replayed := 0
+	for _, w := range answers {
+		require.Equal(t, http.StatusAccepted, w.Code, w.Body.String())
+		require.Equal(t, decode[wire.AcceptedTask](t, answers[0]).TaskID, decode[wire.AcceptedTask](t, w).TaskID)
+		if w.Header().Get("Idempotency-Replayed") == "true" {
+			replayed++
+		}
+	}
+	require.Equal(t, requests-1, replayed)
+	require.Equal(t, 1, b.count(t, "ingest_task"))
+	require.Zero(t, b.held())
 }
 
 func TestBadUploads(t *testing.T) {
@@ -314,7 +384,11 @@ func TestUploadServiceErrors(t *testing.T) {
 			t.Parallel()
 			b := newBench(t)
 			b.svc.Fail(c.method, c.err)
-			w := b.upload(ada, asyncPath, []string{"Idempotency-Key", "k"}, file("a.txt", "x"))
+			body := "x"
+			if c.method == "BeginKey" {
+				body = strings.Repeat("long\n", uploads.ClaimBytes/5) // a short request needs no claim
+			}
+			w := b.upload(ada, asyncPath, []string{"Idempotency-Key", "k"}, file("a.txt", body))
 			p := b.refused(w, c.status, c.code)
 			require.Equal(t, c.held, b.held())
 			if c.method == "Admit" {

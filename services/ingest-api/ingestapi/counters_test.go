@@ -54,12 +54,12 @@ func TestWhatAnUploadCosts(t *testing.T) {
 	require.LessOrEqual(t, per.Commits, 0.1, "commits")
 	require.LessOrEqual(t, per.Statements/per.Commits, 12.5, "11 statements of a transaction, whatever number of uploads shares it, and the looks at the backlog")
 	if !underRace {
-		require.LessOrEqual(t, per.Statements, 0.62, "statements: 11 a transaction, which 18 uploads and more share")
+		require.LessOrEqual(t, per.Statements, 0.62, "statements: 11 a transaction, which 18 uploads and more share: 30 on a quiet machine, 23 beside three busy loops")
 	}
-	per = cost("with keys", true) // how many claims and releases of keys meet is chance: 0.16 to 0.21 commits were seen
-	require.LessOrEqual(t, per.Commits, 0.3, "commits")
+	per = cost("with keys", true)
+	require.LessOrEqual(t, per.Commits, 0.1, "commits: what comes at once claims no key")
 	if !underRace {
-		require.LessOrEqual(t, per.Statements, 1.3, "statements")
+		require.LessOrEqual(t, per.Statements, 0.7, "statements: the keys' tasks and their claims are looked for besides")
 	}
 }
 

@@ -62,6 +62,9 @@ ON CONFLICT DO NOTHING;
 -- name: KeysLock
 SELECT user_id, request_key, request_id, expires_at FROM upload_request WHERE (@any user_id = ? AND request_key = ?) @forupdate;
 
+-- name: KeysHeld
+SELECT user_id, request_key FROM upload_request WHERE expires_at > ? AND (@any user_id = ? AND request_key = ?);
+
 -- name: KeyTake
 UPDATE upload_request SET request_id = ?, expires_at = ? WHERE user_id = ? AND request_key = ?;
 

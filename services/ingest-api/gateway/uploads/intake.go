@@ -23,6 +23,7 @@ const maxKeyLen = 180 // the part's number is added, and the column takes 190
 type intake struct {
 	who        ingest.Caller
 	key        string // Idempotency-Key as it came; empty: none
+	unclaimed  string // the same if the request was received before it claimed its key
 	title      string
 	metadata   ingest.Metadata
 	base       string
@@ -245,17 +246,18 @@ func (g *Handler) discard(in *intake) {
 }
 
 // receiveAll takes a request's files in and accepts them in their order.
-// The idempotency key is held from before the first byte until the answer is known.
 func (g *Handler) receiveAll(c *gin.Context, in *intake, maxFiles int) error {
-	if in.key != "" {
-		release, err := g.Svc.BeginKey(c.Request.Context(), in.who, in.key)
-		if err != nil {
-			return err
-		}
-		defer release()
+	claim, err := g.claimKey(c, in)
+	if err != nil {
+		return err
 	}
+	defer claim.close()
 	if err := g.takeIn(c, in, maxFiles); err != nil {
 		g.Metrics.Uploads.WithLabelValues(web.UploadRefused).Inc()
+		return err
+	}
+	if in.unclaimed, err = claim.received(); err != nil {
+		g.discard(in)
 		return err
 	}
 	g.accept(c.Request.Context(), in)
@@ -279,7 +281,7 @@ func (g *Handler) accept(ctx context.Context, in *intake) {
 		}
 		u := ingest.Upload{File: f.file, Title: in.title, Metadata: in.metadata, Base: in.base, DocumentID: in.documentID, Force: in.force}
 		if in.key != "" {
-			u.IdempotencyKey = fmt.Sprintf("%s/%d", in.key, i+1)
+			u.IdempotencyKey, u.Unclaimed = fmt.Sprintf("%s/%d", in.key, i+1), in.unclaimed
 		}
 		received, uploads = append(received, f), append(uploads, u)
 	}
