@@ -44,7 +44,7 @@ const (
 	// One transaction takes so many uploads at most, beyond which its fixed cost is no longer felt.
 	acceptMost = 128
 	// A second transaction beside one at work uses the time of that one's commit, and is worth it for so many.
-	acceptMinConcurrent = 24
+	acceptMinConcurrent = 40
 	acceptWorkers       = 2
 	// One begins in any case beside one that takes this long: a row that is locked, or a connection that is dead,
 	// holds up the uploads of its own batch and not all that come after.
