@@ -35,8 +35,29 @@ func TestADeliveryCostsFewAllocations(t *testing.T) {
 			t.Error("not found")
 		}
 	})
+	record, err := Encode(e)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := testing.AllocsPerRun(100, func() { _, _ = Decode(record) }); n > 4 {
+		t.Errorf("%.0f allocations to read a record", n)
+	}
 	t.Logf("%.0f allocations to write, %.0f to read, %.0f to find the task", written, read, found)
 	if written > 6 || read > 4 || found > 0 {
 		t.Fatalf("%.0f allocations to write, %.0f to read, %.0f to find the task", written, read, found)
+	}
+}
+
+// BenchmarkDecode reads a record of Kafka as this release writes it.
+func BenchmarkDecode(b *testing.B) {
+	record := []byte(`{"schemaVersion":1,"taskId":"0190a6e0-0000-7000-8000-000000000001","type":"document","source":"millweir","channel":"http",` +
+		`"userId":"anna","documentId":"0190a6e0-0000-7000-8000-000000000002","filePath":"0190a6e0-0000-7000-8000-000000000003",` +
+		`"payload":{"fileName":"a.txt","mediaType":"text/plain"},"context":{"requestId":"r","user":"anna"},"status":"QUEUED",` +
+		`"retry":{"max":10},"createdAt":"2026-11-26T13:25:33.446438Z","updatedAt":"2026-11-26T13:25:33.446438Z"}`)
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := Decode(record); err != nil {
+			b.Fatal(err)
+		}
 	}
 }

@@ -59,6 +59,9 @@ func Decode(b []byte) (*TaskEnvelope, error) {
 	if !utf8.Valid(b) {
 		return nil, fmt.Errorf("%w: not UTF-8", ErrMalformed)
 	}
+	if e, ok := quickEnvelope(string(b)); ok {
+		return e, nil
+	}
 	object, err := parseObject(b)
 	if err != nil {
 		return nil, err

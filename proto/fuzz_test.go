@@ -97,6 +97,46 @@ func FuzzQuick(f *testing.F) {
 	})
 }
 
+// FuzzQuickEnvelope: an envelope that is read without the codec means what the codec says.
+func FuzzQuickEnvelope(f *testing.F) {
+	for _, b := range goldens(f) {
+		f.Add(b)
+	}
+	for _, text := range []string{
+		`{"schemaVersion":1,"taskId":"t","type":"document","payload":{"title":"ä","n":[1,2.5]},"context":{"user":"u"},"retry":{"count":1,"max":10}}`,
+		`{"schemaVersion":1,"taskId":"t","payload":1e400}`,
+		`{"schemaVersion":1,"taskId":"t","payload":null,"retry":{}}`,
+		`{"schemaVersion":1,"taskId":"t","payload":"]","retry":{"nextAttemptAt":"2026-11-26T13:25:33.446438Z"}}`,
+		`{"schemaVersion":1,"taskId":"t","createdAt":"0000-01-01T00:00:00Z","updatedAt":"9999-12-31T23:59:59.999999999Z"}`,
+		`{"schemaVersion":1,"taskId":"t","createdAt":"2026-02-30T24:00:00Z"}`,
+		`{"schemaVersion":1,"taskId":"t","createdAt":"2026-11-26T13:25:33,5Z"}`,
+		`{"schemaVersion":1,"taskId":"t","retry":{"max":2147483648}}`,
+		`{"schemaVersion":1,"taskId":"t","retry":{"max":01}}`,
+		`{"schemaVersion":1,"taskId":"t","taskId":"u"}`,
+		`{"schemaVersion":1,"taskId":"t","payload":{"a":1,"a":2}}`,
+		`{"schemaVersion":1,"taskId":"t","payload":[}}`,
+		`{"schemaVersion":1,"taskId":"t","type":null}`,
+		`{"schemaVersion":1,"taskId":""}`,
+		`{"schemaVersion":1,"taskId":"t"} `,
+	} {
+		f.Add([]byte(text))
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		e, ok := quickEnvelope(string(b))
+		if !ok || !utf8.Valid(b) || len(b) > MaxEnvelope {
+			return
+		}
+		object, err := parseObject(b)
+		if err != nil {
+			t.Fatalf("%s: quick read it, the codec says %v", b, err)
+		}
+		want, err := decodeObject(object)
+		if err != nil || !protobuf.Equal(e, want) {
+			t.Fatalf("%s:\n%v\n%v, %v", b, e, want, err)
+		}
+	})
+}
+
 // FuzzGlance: an entry whose task is found without reading it is read without an error, and names that task.
 func FuzzGlance(f *testing.F) {
 	f.Add("taskId", "t", "schemaVersion", "1", "context", `{"requestId":"r"}`)
