@@ -76,7 +76,7 @@ func (r *rig) life(ctx context.Context, n, slots int) (submit, drain taskCost, e
 	if submit, err = r.of(ctx, n, func() error { return r.submitBulk(ctx, n, bulk, 1) }); err != nil {
 		return submit, drain, fmt.Errorf("submit: %w", err)
 	}
-	if drain, err = r.of(ctx, n, func() error { return r.drain(ctx, n, slots) }); err != nil {
+	if drain, err = r.of(ctx, n, func() error { _, err := r.drain(ctx, n, slots); return err }); err != nil {
 		return submit, drain, fmt.Errorf("drain: %w", err)
 	}
 	_, err = r.succeeded(ctx, n)
