@@ -31,8 +31,8 @@ func (s *Store) List(ctx context.Context, scope taskstate.Scope, q taskstate.Que
 	if !sqldb.ASCII(q.KnowledgeBase) || !sqldb.ASCII(q.DocumentID) {
 		return nil, nil // no id is like that
 	}
-	if byUpdated(q) {
-		if page, found, err := s.listUpdated(ctx, scope, q); err != nil || found {
+	if byCalls(q) {
+		if page, found, err := s.listCalls(ctx, scope, q); err != nil || found {
 			return page, err
 		}
 	}

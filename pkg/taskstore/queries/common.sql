@@ -139,7 +139,7 @@ SELECT @include(Columns)
 FROM @include(Tasks)
 WHERE 1 = 1 @scope
 
--- Calls that left tasks in a status, by their time, from a time on: the parts of a list by updated_at (list_updated.go).
+-- Calls that left tasks in a status, by their time, from a time on: the parts of a list by updated_at, and of one of rare tasks (list_calls.go).
 -- name: CallsUp
 SELECT no, created_at, ids, @now, (SELECT value FROM timeline WHERE id = 1)
 FROM ingest_task_call @force(ingest_task_call_made)

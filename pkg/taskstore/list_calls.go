@@ -16,15 +16,23 @@ import (
 // A list by updated_at is put together from calls: an index of all rows in that order would be written at every change of every
 // task. The last call that changed a task has the time that the task says; only heartbeats say later ones, of tasks that run. So
 // the calls of a status, in the order of their time, name its tasks in the order of the list, among others that moved on since.
+//
+// A list of a status by created_at is put together from its calls too, if these are few: the table has its tasks anywhere.
 
-// listBudget is how many tasks are looked at for a page before the table is read as it is: its rare tasks stand far apart then.
-const listBudget = 20_000
+const (
+	// listBudget is how many tasks are looked at for a page before the table is read as it is: its rare tasks stand far apart then.
+	listBudget = 20_000
+	// narrowBudget is the same for a list by status of one user or base, whose own rows may be few.
+	narrowBudget = 2_000
+)
 
-// byUpdated reports whether q is a list of calls; the tasks of one document are few and sorted as they are.
-func byUpdated(q taskstate.Query) bool {
-	bounded := !q.UpdatedAfter.IsZero() || !q.UpdatedBefore.IsZero()
-	return q.DocumentID == "" && (bounded || sortsByUpdated(q))
+// byCalls reports whether q is a list of calls; the tasks of one document are few and sorted as they are.
+func byCalls(q taskstate.Query) bool {
+	return q.DocumentID == "" && (sortsByUpdated(q) || boundsUpdated(q) || len(q.Statuses) > 0)
 }
+
+// boundsUpdated reports whether updated_at has bounds.
+func boundsUpdated(q taskstate.Query) bool { return !q.UpdatedAfter.IsZero() || !q.UpdatedBefore.IsZero() }
 
 func sortsByUpdated(q taskstate.Query) bool {
 	return q.Sort == taskstate.SortUpdated || q.Sort == taskstate.SortUpdatedDesc
@@ -39,18 +47,22 @@ type walk struct {
 	where  *filters
 	down   bool // newest first
 	sorted bool // by updated_at: a page is enough
+	few    bool // neither that nor bounded by it: all tasks of the statuses, or none
 	low    time.Time
 	high   time.Time
 	budget int
 	found  []waker
 }
 
-// listUpdated reads a page; not found: that would take more than the budget.
-func (s *Store) listUpdated(ctx context.Context, scope taskstate.Scope, q taskstate.Query) (page []taskstate.Task, found bool, err error) {
+// listCalls reads a page; not found: that would take more than the budget.
+func (s *Store) listCalls(ctx context.Context, scope taskstate.Scope, q taskstate.Query) (page []taskstate.Task, found bool, err error) {
 	err = s.Snapshot(ctx, func(ctx context.Context, tx taskstate.Tx) error {
 		w := &walk{
 			s: s, tx: tx, scope: scope, q: q, where: s.filters(q), down: q.Sort != taskstate.SortUpdated, sorted: sortsByUpdated(q),
-			low: beginning, high: end, budget: listBudget,
+			few: !sortsByUpdated(q) && !boundsUpdated(q), low: beginning, high: end, budget: listBudget,
+		}
+		if w.few && (!scope.All() || q.KnowledgeBase != "") {
+			w.budget = narrowBudget
 		}
 		w.bound()
 		page, found = nil, false
@@ -94,6 +106,9 @@ func (w *walk) bound() {
 
 // status collects the tasks of one status. Each of those that have not ended wakes; where these are few, none else is looked at.
 func (w *walk) status(ctx context.Context, status taskstate.Status) error {
+	if w.few {
+		return w.all(ctx, status)
+	}
 	low := w.low
 	switch status {
 	case taskstate.StatusQueued, taskstate.StatusRetrying, taskstate.StatusRunning:
@@ -114,6 +129,36 @@ func (w *walk) status(ctx context.Context, status taskstate.Status) error {
 	case taskstate.StatusNone, taskstate.StatusSucceeded, taskstate.StatusDead, taskstate.StatusSuspended, taskstate.StatusCancelled:
 	}
 	return w.calls(ctx, status, low)
+}
+
+// all collects from all calls of a status, of those that have not ended from all that wake, unless they name more tasks than
+// the budget: then not one of these is looked at.
+func (w *walk) all(ctx context.Context, status taskstate.Status) error {
+	name := "CallsUp"
+	switch status {
+	case taskstate.StatusQueued, taskstate.StatusRetrying, taskstate.StatusRunning:
+		name = "Waking"
+	case taskstate.StatusNone, taskstate.StatusSucceeded, taskstate.StatusDead, taskstate.StatusSuspended, taskstate.StatusCancelled:
+	}
+	var calls []call
+	place, n := call{at: beginning}, 0
+	for size := firstCalls; ; size = min(2*size, mostCalls) {
+		page, err := sqldb.Collect(ctx, w.tx, scanCall, w.s.queries.Get(name), string(status), place.at, place.at, place.no, size)
+		if err != nil {
+			return err
+		}
+		for _, c := range page {
+			calls, n = append(calls, c), n+len(c.ids)
+		}
+		if n > w.budget {
+			w.budget = -1
+			return nil
+		}
+		if len(page) < size {
+			return w.among(ctx, status, calls, false)
+		}
+		place = page[len(page)-1]
+	}
 }
 
 const (

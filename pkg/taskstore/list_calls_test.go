@@ -74,6 +74,10 @@ func TestListsByUpdateHaveEveryRowOnce(t *testing.T) {
 				{Sort: taskstate.SortUpdatedDesc, Statuses: []taskstate.Status{taskstate.StatusQueued, taskstate.StatusDead}},
 				{Sort: taskstate.SortUpdated, UpdatedAfter: m.Now.Add(-10 * time.Millisecond)},
 				{UpdatedAfter: m.Now.Add(-20 * time.Millisecond), UpdatedBefore: m.Now.Add(-5 * time.Millisecond)},
+				{Statuses: []taskstate.Status{taskstate.StatusDead}},
+				{Sort: taskstate.SortCreated, Statuses: []taskstate.Status{taskstate.StatusRunning}},
+				{Sort: taskstate.SortCreatedDesc, Statuses: []taskstate.Status{taskstate.StatusRetrying, taskstate.StatusQueued, taskstate.StatusSuspended}},
+				{Sort: taskstate.SortCreated, Statuses: taskstate.Statuses()},
 				{Sort: taskstate.SortCreated, UpdatedBefore: m.Now.Add(-7 * time.Millisecond), Statuses: []taskstate.Status{taskstate.StatusRunning, taskstate.StatusSucceeded}},
 			} {
 				for _, scope := range []taskstate.Scope{taskstate.System(), {UserID: "u1", Role: taskstate.RoleUser}} {
@@ -173,6 +177,43 @@ func TestListsByUpdateReadFewRows(t *testing.T) {
 		require.NoError(t, err)
 		require.Len(t, page, limit)
 		require.LessOrEqual(t, handlerReads(t, s)-before, int64(3_000), "%+v", q)
+	}
+}
+
+// TestListsOfRareTasksReadFewRows asks the server how many rows it reads for a page of tasks that are rare among 20,000, and
+// that were made first: the table has none of them near the list's beginning.
+func TestListsOfRareTasksReadFewRows(t *testing.T) {
+	t.Parallel()
+	server := labserver.Private(t, labserver.KindMariaDB, labserver.Options{}) // it counts for all its sessions
+	require.NoError(t, server.SQL(t.Context(), "", "CREATE DATABASE d"))
+	s, ctx := migrated(t, taskstore.Config{MySQLDSN: server.DSN("d")}), t.Context()
+	const rare = 30
+	_, err := s.DB().ExecContext(ctx, `INSERT INTO ingest_task_state (id, status, wake_at, updated_at)
+		SELECT UNHEX(CONCAT('0190000', a.n, b.n, '000700', c.n, '800', d.n, '00000000000', e.n)), k.status, IF(k.status IN ('RUNNING', 'QUEUED'), NOW(6), '9999-12-31'), NOW(6)
+		FROM (SELECT 0 AS n UNION ALL SELECT 1) a, (`+digits+`) b, (`+digits+`) c, (`+digits+`) d, (`+digits+`) e,
+			(SELECT 'SUCCEEDED' AS status UNION ALL SELECT 'DEAD' UNION ALL SELECT 'RUNNING' UNION ALL SELECT 'QUEUED') k
+		WHERE k.status = IF(a.n = 0 AND b.n = 0 AND c.n = 0 AND d.n < 9, ELT(1 + d.n DIV 3, 'DEAD', 'RUNNING', 'QUEUED'), 'SUCCEEDED')`)
+	require.NoError(t, err)
+	fillBodies(t, s)
+	_, err = s.DB().ExecContext(ctx, "UPDATE ingest_task_body SET created_at = NOW(6) - INTERVAL 1 HOUR WHERE id < '01900000-0000-7010'")
+	require.NoError(t, err)
+	_, err = s.DB().ExecContext(ctx, "ANALYZE TABLE ingest_task_state, ingest_task_body, ingest_task_call")
+	require.NoError(t, err)
+	for _, status := range []taskstate.Status{taskstate.StatusDead, taskstate.StatusRunning, taskstate.StatusQueued, taskstate.StatusSuspended} {
+		for _, scope := range []taskstate.Scope{taskstate.System(), {UserID: "u1", Role: taskstate.RoleUser}} {
+			want := rare
+			if !scope.All() {
+				want /= 10
+			}
+			if status == taskstate.StatusSuspended {
+				want = 0 // there is none to be found, which takes the longest in the table
+			}
+			before := handlerReads(t, s)
+			page, err := s.List(ctx, scope, taskstate.Query{Statuses: []taskstate.Status{status}, Limit: rare})
+			require.NoError(t, err)
+			require.Len(t, page, want, "%s %+v", status, scope)
+			require.LessOrEqual(t, handlerReads(t, s)-before, int64(1_000), "%s %+v", status, scope)
+		}
 	}
 }
 
