@@ -251,10 +251,16 @@ SELECT c.status, SUM(c.n)
 FROM (
   SELECT status, n FROM ingest_task_count
   UNION ALL
-  SELECT to_status, tasks FROM ingest_task_call @force(ingest_task_call_wake) WHERE to_status IN ('QUEUED', 'RUNNING', 'RETRYING', 'SUCCEEDED', 'DEAD', 'SUSPENDED', 'CANCELLED') AND wake_at < @never
-  UNION ALL
-  SELECT from_status, -tasks FROM ingest_task_call @force(ingest_task_call_wake) WHERE to_status IN ('QUEUED', 'RUNNING', 'RETRYING', 'SUCCEEDED', 'DEAD', 'SUSPENDED', 'CANCELLED') AND wake_at < @never AND from_status IS NOT NULL
+  SELECT CASE k.sign WHEN 1 THEN m.to_status ELSE m.from_status END, k.sign * m.n
+  FROM (
+    SELECT to_status, from_status, SUM(tasks) AS n
+    FROM ingest_task_call @force(ingest_task_call_wake)
+    WHERE to_status IN ('QUEUED', 'RUNNING', 'RETRYING', 'SUCCEEDED', 'DEAD', 'SUSPENDED', 'CANCELLED') AND wake_at < @never
+    GROUP BY to_status, from_status
+  ) m
+  CROSS JOIN (SELECT 1 AS sign UNION ALL SELECT -1) k
 ) c
+WHERE c.status IS NOT NULL
 GROUP BY c.status
 HAVING SUM(c.n) > 0
 
