@@ -3,6 +3,8 @@ package engine
 import (
 	"context"
 	"fmt"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/millweir/millweir/pkg/labserver"
@@ -21,7 +23,8 @@ const (
 	scaleRounds = 60 // calls of each sort that are timed, on both tables by turns
 	scaleCalls  = 10 // calls of each sort whose rows are counted
 	flatCost    = 1.3
-	fillChunk   = 250_000 // rows of one INSERT
+	fillChunk   = 240_000 // rows of one INSERT
+	fillCall    = 30      // tasks of a call, as uploads of 64 clients share one
 )
 
 // Scale compares what calls of the store cost on a small table and on large ones, by rows looked at and by time.
@@ -81,6 +84,7 @@ func fillTable(ctx context.Context, server *labserver.Server, name string, finis
 	if _, err := db.Migrate(ctx); err != nil {
 		return t, fmt.Errorf("migrate %s: %w", name, err)
 	}
+	at := strings.NewReplacer("@at", "TIMESTAMP'"+time.Now().UTC().Format("2006-01-02 15:04:05.000000")+"'", "@call", strconv.Itoa(fillCall))
 	for _, part := range []struct {
 		series int
 		rows   int
@@ -94,7 +98,7 @@ func fillTable(ctx context.Context, server *labserver.Server, name string, finis
 		for first := 0; first < part.rows; first += fillChunk {
 			last := min(first+fillChunk, part.rows) - 1
 			for _, table := range filled {
-				if err := server.SQL(ctx, name, table+madeOf(part.series, first, last, part.values)); err != nil {
+				if err := server.SQL(ctx, name, at.Replace(fmt.Sprintf(table, madeOf(part.series, first, last, part.values)))); err != nil {
 					return t, fmt.Errorf("fill %s from row %d on: %w", name, first, err)
 				}
 			}
@@ -106,15 +110,16 @@ func fillTable(ctx context.Context, server *labserver.Server, name string, finis
 // What the sorts of rows differ in; age is in seconds. One in a thousand finished tasks is DEAD.
 const (
 	doneValues = `IF(seq % 1000, 'SUCCEEDED', 'DEAD') AS status, 'done' AS stage, 1 AS attempts, NULL AS retry_at, 1 AS fence,
-'9999-12-31' AS wake, '9999-12-31' AS promised, IF(seq % 1000, 'none', 'written') AS dlq, 2592000 - seq * 0.02 AS age`
+'9999-12-31' AS wake, '9999-12-31' AS promised, IF(seq % 1000, 'none', 'written') AS dlq, 2592000 - seq DIV @call * 0.6 AS age`
 	queuedValues = `'QUEUED' AS status, 'none' AS stage, 0 AS attempts, NULL AS retry_at, 0 AS fence,
-NOW(6) - INTERVAL 60 - seq * 0.00001 SECOND AS wake, NOW(6) - INTERVAL 60 - seq * 0.00001 SECOND AS promised, 'none' AS dlq, 60 - seq * 0.00001 AS age`
+@at - INTERVAL 60 - seq DIV @call * 0.0003 SECOND AS wake, @at - INTERVAL 60 - seq DIV @call * 0.0003 SECOND AS promised, 'none' AS dlq,
+60 - seq DIV @call * 0.0003 AS age`
 )
 
 // retryValues are those of tasks that failed once and are due in a while.
 func retryValues(in string) string {
-	return fmt.Sprintf(`'RETRYING' AS status, 'none' AS stage, 1 AS attempts, NOW(6) + INTERVAL %s AS retry_at, 1 AS fence,
-NOW(6) + INTERVAL %s AS wake, '9999-12-31' AS promised, 'none' AS dlq, 7200 AS age`, in, in)
+	return fmt.Sprintf(`'RETRYING' AS status, 'none' AS stage, 1 AS attempts, @at + INTERVAL %s AS retry_at, 1 AS fence,
+@at + INTERVAL %s AS wake, '9999-12-31' AS promised, 'none' AS dlq, 7200 AS age`, in, in)
 }
 
 // idOf is the id of a task of a series; ids grow with their numbers.
@@ -122,15 +127,16 @@ func idOf(series, number int) string {
 	return fmt.Sprintf("0190%04d-0000-7000-8000-%012d", series, number)
 }
 
-// filled are the beginnings of the INSERTs of tasks, each with a call of its own: more calls than the product makes; madeOf ends them.
+// filled are the INSERTs of tasks and of the calls that changed them last, of what madeOf says.
 var filled = []string{
 	`INSERT INTO ingest_task_body (id, user_id, document_id, knowledge_base_id, file_path, type, channel, max_attempts, created_at)
-SELECT id, CONCAT('user', seq % 50), REPLACE(id, '0190', '0191'), CONCAT('base', seq % 100), CONCAT('files/', id), 'document', 'http', 10,
- NOW(6) - INTERVAL age SECOND`,
+SELECT id, CONCAT('user', seq %% 50), REPLACE(id, '0190', '0191'), CONCAT('base', seq %% 100), CONCAT('files/', id), 'document', 'http', 10,
+ @at - INTERVAL age SECOND %s`,
 	`INSERT INTO ingest_task_state (id, status, stage, attempt_count, next_retry_at, fence, promised_at, wake_at, dlq_state, updated_at)
-SELECT UNHEX(REPLACE(id, '-', '')), status, stage, attempts, retry_at, fence, promised, wake, dlq, NOW(6) - INTERVAL age SECOND`,
+SELECT UNHEX(REPLACE(id, '-', '')), status, stage, attempts, retry_at, fence, promised, wake, dlq, @at - INTERVAL age SECOND %s`,
 	`INSERT INTO ingest_task_call (call_id, to_status, reason, timeline, actor, wake_at, tasks, ids, created_at)
-SELECT UNHEX(REPLACE(id, '-', '')), status, 'ACCEPTED', 1, 'user:fill', wake, 1, UNHEX(REPLACE(id, '-', '')), NOW(6) - INTERVAL age SECOND`,
+SELECT UNHEX(REPLACE(MIN(id), '-', '')), status, 'ACCEPTED', 1, 'user:fill', MIN(wake), COUNT(*), GROUP_CONCAT(UNHEX(REPLACE(id, '-', '')) ORDER BY id SEPARATOR ''),
+ @at - INTERVAL age SECOND %s GROUP BY seq DIV @call, status, age`,
 }
 
 // madeOf is what the tasks first to last of a series say.
