@@ -19,12 +19,8 @@ import (
 //
 // A list of a status by created_at is put together from its calls too, if these are few: the table has its tasks anywhere.
 
-const (
-	// listBudget is how many tasks are looked at for a page before the table is read as it is: its rare tasks stand far apart then.
-	listBudget = 20_000
-	// narrowBudget is the same for a list by status of one user or base, whose own rows may be few.
-	narrowBudget = 2_000
-)
+// listBudget is how many tasks are looked at for a page before the table is read as it is: its rare tasks stand far apart then.
+const listBudget = 20_000
 
 // byCalls reports whether q is a list of calls; the tasks of one document are few and sorted as they are.
 func byCalls(q taskstate.Query) bool {
@@ -32,7 +28,9 @@ func byCalls(q taskstate.Query) bool {
 }
 
 // boundsUpdated reports whether updated_at has bounds.
-func boundsUpdated(q taskstate.Query) bool { return !q.UpdatedAfter.IsZero() || !q.UpdatedBefore.IsZero() }
+func boundsUpdated(q taskstate.Query) bool {
+	return !q.UpdatedAfter.IsZero() || !q.UpdatedBefore.IsZero()
+}
 
 func sortsByUpdated(q taskstate.Query) bool {
 	return q.Sort == taskstate.SortUpdated || q.Sort == taskstate.SortUpdatedDesc
@@ -60,9 +58,6 @@ func (s *Store) listCalls(ctx context.Context, scope taskstate.Scope, q taskstat
 		w := &walk{
 			s: s, tx: tx, scope: scope, q: q, where: s.filters(q), down: q.Sort != taskstate.SortUpdated, sorted: sortsByUpdated(q),
 			few: !sortsByUpdated(q) && !boundsUpdated(q), low: beginning, high: end, budget: listBudget,
-		}
-		if w.few && (!scope.All() || q.KnowledgeBase != "") {
-			w.budget = narrowBudget
 		}
 		w.bound()
 		page, found = nil, false
