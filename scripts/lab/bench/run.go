@@ -65,6 +65,7 @@ var inProcess = []bench{
 	{"streammq", "the partitioned queue on Redis: beside raw commands, latency, retries' lateness, takeover", 6 * time.Minute, mq.StreamMQ},
 	{"text-index", "200 real documents end to end with the full-text index and without it, by turns", 20 * time.Minute, document.TextIndex},
 	{"search-scale", "text searches of 10 and 100 thousand segments on each database (BENCH_ROWS=1000000: and of 1 million)", 2 * time.Hour, searchscale.Scale},
+	{"capacity", "runs of 1, 2 and 4 workers against what the capacity model predicts", 10 * time.Minute, engine.Capacity},
 	{"scale", "claims, sweeps and lists on 10 thousand finished tasks against 1 million (BENCH_ROWS=10000000: and 10 million)", 2 * time.Hour, engine.Scale},
 }
 

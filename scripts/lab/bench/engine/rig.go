@@ -3,7 +3,6 @@ package engine
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -202,22 +201,9 @@ func (r *rig) start(slots int, kind world.Noop) (stop func() error) {
 	return await.Beside(context.Background(), runner.Run)
 }
 
-// drain runs a worker until it has started n tasks and let them end, and tells how long that took from the first one on: to join
-// a group of Kafka takes as long as thousands of tasks.
+// drain is drainBy this rig's worker, of tasks that do nothing.
 func (r *rig) drain(ctx context.Context, n, slots int) (took time.Duration, err error) {
-	var left, first atomic.Int64
-	left.Store(int64(n))
-	all := make(chan struct{})
-	stop := r.start(slots, func(taskstate.Task) {
-		switch left.Add(-1) {
-		case int64(n) - 1:
-			first.Store(time.Now().UnixNano())
-		case 0:
-			close(all)
-		}
-	})
-	err = errors.Join(await.Closed(ctx, all), stop())
-	return time.Since(time.Unix(0, first.Load())), err
+	return drainBy(ctx, []*rig{r}, n, slots, 0)
 }
 
 // succeeded is an error unless all n tasks have succeeded. It returns how many entries are left on the list of pending ones for
