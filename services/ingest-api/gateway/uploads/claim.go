@@ -12,7 +12,7 @@ const (
 	// A request of at most ClaimBytes that is received within ClaimAfter claims no key: it is received before anybody could
 	// ask, and the accept looks for claims of others. A claim and its release cost the database as much as an upload.
 	ClaimBytes = 1 << 20
-	ClaimAfter = 100 * time.Millisecond
+	ClaimAfter = time.Second
 )
 
 // keyClaim is a request's claim of its idempotency key, from when it is due until the answer is known.
