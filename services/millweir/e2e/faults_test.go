@@ -161,7 +161,11 @@ func TestAWorkerWithoutTemporarySpace(t *testing.T) {
 	c.unharmed(c.submit(2))
 	ballast := filepath.Join(folder, "ballast")
 	fill(t, ballast)
-	ids := c.submit(30)
+	c.unharmed(c.submit(2)) // short ones need no space
+	var ids []string
+	for i := range 3 {
+		ids = append(ids, c.accepted(fmt.Sprintf("long%d.txt", i), prose(fmt.Sprint("long", i), 400)).TaskID)
+	}
 	worker.unready("no space left")
 	c.untouched(ids)
 	require.NoError(t, os.Remove(ballast))
