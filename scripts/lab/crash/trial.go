@@ -40,6 +40,7 @@ type scene struct {
 	sweeper bool
 	Kafka   bool // in a lane of the Kafka transport
 	paid    bool // no text of the trial's documents may have been paid for twice
+	ended   bool // the point is met for deliveries of ended tasks and for those that came twice: paid is asked for the first
 	slow    bool // it waits for something long, and begins first
 	// alone takes the place of all of the above.
 	alone step
