@@ -45,7 +45,6 @@ type walk struct {
 	where  *filters
 	down   bool // newest first
 	sorted bool // by updated_at: a page is enough
-	few    bool // neither that nor bounded by it: all tasks of the statuses, or none
 	low    time.Time
 	high   time.Time
 	budget int
@@ -57,7 +56,7 @@ func (s *Store) listCalls(ctx context.Context, scope taskstate.Scope, q taskstat
 	err = s.Snapshot(ctx, func(ctx context.Context, tx taskstate.Tx) error {
 		w := &walk{
 			s: s, tx: tx, scope: scope, q: q, where: s.filters(q), down: q.Sort != taskstate.SortUpdated, sorted: sortsByUpdated(q),
-			few: !sortsByUpdated(q) && !boundsUpdated(q), low: beginning, high: end, budget: listBudget,
+			low: beginning, high: end, budget: listBudget,
 		}
 		w.bound()
 		page, found = nil, false
@@ -101,7 +100,7 @@ func (w *walk) bound() {
 
 // status collects the tasks of one status. Each of those that have not ended wakes; where these are few, none else is looked at.
 func (w *walk) status(ctx context.Context, status taskstate.Status) error {
-	if w.few {
+	if !w.sorted && !boundsUpdated(w.q) {
 		return w.all(ctx, status)
 	}
 	low := w.low
@@ -135,22 +134,33 @@ func (w *walk) all(ctx context.Context, status taskstate.Status) error {
 		name = "Waking"
 	case taskstate.StatusNone, taskstate.StatusSucceeded, taskstate.StatusDead, taskstate.StatusSuspended, taskstate.StatusCancelled:
 	}
-	var calls []call
+	calls, all, err := w.collect(ctx, name, status, w.budget)
+	switch {
+	case err != nil:
+		return err
+	case !all:
+		w.budget = -1
+		return nil
+	}
+	return w.among(ctx, status, calls, false)
+}
+
+// collect reads the calls of a status that a statement has; all is false, and some are missing, when they name more than most tasks.
+func (w *walk) collect(ctx context.Context, name string, status taskstate.Status, most int) (calls []call, all bool, err error) {
 	place, n := call{at: beginning}, 0
 	for size := firstCalls; ; size = min(2*size, mostCalls) {
 		page, err := sqldb.Collect(ctx, w.tx, scanCall, w.s.queries.Get(name), string(status), place.at, place.at, place.no, size)
 		if err != nil {
-			return err
+			return nil, false, err
 		}
 		for _, c := range page {
 			calls, n = append(calls, c), n+len(c.ids)
 		}
-		if n > w.budget {
-			w.budget = -1
-			return nil
+		if n > most {
+			return calls, false, nil
 		}
 		if len(page) < size {
-			return w.among(ctx, status, calls, false)
+			return calls, true, nil
 		}
 		place = page[len(page)-1]
 	}
@@ -165,23 +175,16 @@ const (
 
 // waking collects from all calls of a status that wake, or says that they are too many, and when the first of them wakes.
 func (w *walk) waking(ctx context.Context, status taskstate.Status) (all bool, first time.Time, err error) {
-	var calls []call
-	place, n := call{at: beginning}, 0
-	for size := firstCalls; ; size = min(2*size, mostCalls) {
-		page, err := sqldb.Collect(ctx, w.tx, scanCall, w.s.queries.Get("Waking"), string(status), place.at, place.at, place.no, size)
-		if err != nil {
-			return false, first, err
-		}
-		for _, c := range page {
-			calls, n = append(calls, c), n+len(c.ids)
-		}
-		if n > fewWake && (status != taskstate.StatusRunning || n > w.budget) {
-			return false, calls[0].at, nil
-		}
-		if len(page) < size {
-			break
-		}
-		place = page[len(page)-1]
+	most := fewWake
+	if status == taskstate.StatusRunning {
+		most = max(most, w.budget)
+	}
+	calls, all, err := w.collect(ctx, "Waking", status, most)
+	if err != nil {
+		return false, first, err
+	}
+	if !all {
+		return false, calls[0].at, nil
 	}
 	for group := range groups(calls) {
 		if err := w.among(ctx, status, group, false); err != nil || w.budget < 0 {

@@ -277,7 +277,7 @@ func (r paying) firstVector(ctx context.Context) ([]float32, error) {
 type modelWish struct {
 	base   string
 	mine   ingest.Model
-	agreed ingest.Model // answered: the base's model
+	agreed ingest.Model // the result: the base's model
 }
 
 // agreeTogether makes the model of each base that of its first wish, unless it has one by now. The first documents of a base

@@ -145,12 +145,12 @@ func TestIdempotencyKeyInUseWhileReceiving(t *testing.T) {
 	require.Equal(t, "true", b.upload(ada, asyncPath, []string{"Idempotency-Key", "k"}, file("a.txt", "slow")).Header().Get("Idempotency-Replayed"))
 }
 
-// slowly sends all but the last bytes of an upload and returns a function that sends those and returns the status.
-func (b *bench) slowly(key string, length func(int) int64, f part) (rest func() int) {
+// slowly sends all but the last bytes of an upload of known length and returns a function that sends those and returns the status.
+func (b *bench) slowly(key string, f part) (rest func() int) {
 	body, kind := form(b.t, f)
 	reader, writer := io.Pipe()
 	r := b.request(ada, http.MethodPost, asyncPath, reader, "Content-Type", kind, "Idempotency-Key", key)
-	r.ContentLength = length(body.Len())
+	r.ContentLength = int64(body.Len())
 	done := make(chan int)
 	go func() { done <- b.do(r).Code }()
 	const last = 10
@@ -168,9 +168,8 @@ func (b *bench) slowly(key string, length func(int) int64, f part) (rest func() 
 func TestAShortRequestThatComesSlowlyClaimsItsKey(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
-	short := func(n int) int64 { return int64(n) }
 	key := []string{"Idempotency-Key", "k"}
-	rest := b.slowly("k", short, file("a.txt", "slow"))
+	rest := b.slowly("k", file("a.txt", "slow"))
 	claimed := func(n int64) {
 		require.Eventually(t, func() bool { return b.svc.claims.Load() == n }, time.Minute, time.Millisecond)
 	}
@@ -179,7 +178,7 @@ func TestAShortRequestThatComesSlowlyClaimsItsKey(t *testing.T) {
 	b.refused(b.upload(ada, asyncPath, key, file("a.txt", "slow")), http.StatusConflict, web.CodeKeyInUse)
 	require.Equal(t, http.StatusAccepted, b.upload(bob, asyncPath, key, file("a.txt", "slow")).Code, "another user's key is another key")
 	// A second slow one is refused although the first has ended meanwhile: it asked while that one was being received.
-	second := b.slowly("k", short, file("b.txt", "slow too"))
+	second := b.slowly("k", file("b.txt", "slow too"))
 	claimed(2)
 	require.Equal(t, http.StatusAccepted, rest())
 	require.Equal(t, http.StatusConflict, second())

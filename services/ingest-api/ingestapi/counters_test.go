@@ -57,6 +57,7 @@ func TestWhatAnUploadCosts(t *testing.T) {
 		require.LessOrEqual(t, per.Statements, 0.62, "statements: 11 a transaction, which 18 uploads and more share: 30 on a quiet machine, 23 beside three busy loops")
 	}
 	per = cost("with keys", true)
+	require.LessOrEqual(t, per.Commits, 0.3, "commits")
 	if !underRace {
 		require.LessOrEqual(t, per.Commits, 0.1, "commits: what comes at once claims no key")
 		require.LessOrEqual(t, per.Statements, 0.7, "statements: the keys' tasks and their claims are looked for besides")

@@ -164,8 +164,8 @@ func (p *parts) upsert(ctx context.Context, base string, vectors [][][]float32) 
 }
 
 // index makes the full-text index of each document's segments, as the worker does before it writes their rows.
-func (p *parts) index(ctx context.Context, base string, texts [][]string) error {
-	group, _ := errgroup.WithContext(ctx)
+func (p *parts) index(base string, texts [][]string) error {
+	var group errgroup.Group
 	group.SetLimit(p.slots)
 	for i, of := range texts {
 		group.Go(func() error {
@@ -202,7 +202,7 @@ func (p *parts) measure(ctx context.Context, docs []apiclient.Doc, base string) 
 	if err != nil {
 		return a, err
 	}
-	a.index, err = measured(ctx, self, func() error { return p.index(ctx, base, texts) })
+	a.index, err = measured(ctx, self, func() error { return p.index(base, texts) })
 	if err != nil {
 		return a, err
 	}

@@ -19,8 +19,7 @@ const (
 type keyClaim struct {
 	key     string
 	timer   *time.Timer   // nil: there is no key, or it was due at once
-	stopped bool          // the timer, before it ran out
-	done    chan struct{} // closed when the claim has ended, well or not
+	done    chan struct{} // closed when the claim has ended, well or not, or none will be made
 	release func()
 	err     error
 }
@@ -56,10 +55,18 @@ func (g *Handler) beginKey(ctx context.Context, in *intake) (release func(), err
 	return g.Svc.BeginKey(ctx, in.who, in.key)
 }
 
+// stop lets no claim be made any more; false: one was made, is under way, or was never due.
+func (k *keyClaim) stop() bool {
+	if k.timer == nil || !k.timer.Stop() {
+		return false
+	}
+	close(k.done)
+	return true
+}
+
 // received tells that the whole request is there. unclaimed is its key if no claim was made, else empty; err is the claim's.
 func (k *keyClaim) received() (unclaimed string, err error) {
-	if k.timer != nil && k.timer.Stop() {
-		k.stopped = true
+	if k.stop() {
 		return k.key, nil
 	}
 	<-k.done
@@ -68,9 +75,7 @@ func (k *keyClaim) received() (unclaimed string, err error) {
 
 // close gives the key back.
 func (k *keyClaim) close() {
-	if k.stopped || k.timer != nil && k.timer.Stop() {
-		return
-	}
+	k.stop()
 	if <-k.done; k.release != nil {
 		k.release()
 	}
