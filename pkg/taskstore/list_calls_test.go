@@ -147,9 +147,7 @@ func fillBodies(t *testing.T, s *taskstore.Store) {
 // TestListsByUpdateReadFewRows asks the server, on 20,000 rows as the store leaves them, how many it reads for a page.
 func TestListsByUpdateReadFewRows(t *testing.T) {
 	t.Parallel()
-	server := labserver.Private(t, labserver.KindMariaDB, labserver.Options{}) // it counts for all its sessions
-	require.NoError(t, server.SQL(t.Context(), "", "CREATE DATABASE d"))
-	s, ctx := migrated(t, taskstore.Config{MySQLDSN: server.DSN("d")}), t.Context()
+	s, ctx := alone(t), t.Context()
 	const running = 20
 	_, err := s.DB().ExecContext(ctx, `INSERT INTO ingest_task_state (id, status, next_retry_at, wake_at, updated_at)
 		SELECT UNHEX(CONCAT('0190000', a.n, b.n, '000700', c.n, '800', d.n, '00000000000', e.n)), k.status,
@@ -184,9 +182,7 @@ func TestListsByUpdateReadFewRows(t *testing.T) {
 // that were made first: the table has none of them near the list's beginning.
 func TestListsOfRareTasksReadFewRows(t *testing.T) {
 	t.Parallel()
-	server := labserver.Private(t, labserver.KindMariaDB, labserver.Options{}) // it counts for all its sessions
-	require.NoError(t, server.SQL(t.Context(), "", "CREATE DATABASE d"))
-	s, ctx := migrated(t, taskstore.Config{MySQLDSN: server.DSN("d")}), t.Context()
+	s, ctx := alone(t), t.Context()
 	const rare = 30
 	_, err := s.DB().ExecContext(ctx, `INSERT INTO ingest_task_state (id, status, wake_at, updated_at)
 		SELECT UNHEX(CONCAT('0190000', a.n, b.n, '000700', c.n, '800', d.n, '00000000000', e.n)), k.status, IF(k.status IN ('RUNNING', 'QUEUED'), NOW(6), '9999-12-31'), NOW(6)
@@ -215,6 +211,14 @@ func TestListsOfRareTasksReadFewRows(t *testing.T) {
 			require.LessOrEqual(t, handlerReads(t, s)-before, int64(1_000), "%s %+v", status, scope)
 		}
 	}
+}
+
+// alone is a store on a server of its own, which counts for all its sessions.
+func alone(t *testing.T) *taskstore.Store {
+	t.Helper()
+	server := labserver.Private(t, labserver.KindMariaDB, labserver.Options{})
+	require.NoError(t, server.SQL(t.Context(), "", "CREATE DATABASE d"))
+	return migrated(t, taskstore.Config{MySQLDSN: server.DSN("d")})
 }
 
 // handlerReads is how many rows a server has read.
