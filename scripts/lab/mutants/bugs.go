@@ -51,6 +51,8 @@ var bugs = []bug{
 	{"m35", "a reservation of a RUNNING task given up by its own process", []check{{"pkg/taskrun", "TestTakeoverOfAIsolatedRun", ""}}},
 	{"m36", "a heartbeat whose connection hangs, sent over no other", []check{{"pkg/taskstore", "TestAHeartbeatThatHangsIsSentOverAnotherConnection/sqlite", ""}}},
 	{"m37", "a call that wakes no more though one of its tasks runs", []check{{"pkg/taskstore", "TestACallOfClaimsWakesUntilNoneRuns/sqlite", ""}}},
+	{"m38", "a COMMIT without an answer that counts as done", []check{storeCommit}},
+	{"m39", "a COMMIT without an answer that is done again, whatever the rows say", []check{storeCommit}},
 	// Effects outside the database that must follow their COMMIT, or come before it.
 	{"m19", "a file removed before the COMMIT that lets it go", []check{{"pkg/ingest/sweep", "TestAFaultAtEveryEffectOfTheSweeper", ""}}},
 	{"m20", "an upload's own copy removed before the COMMIT that links another", []check{{"pkg/ingest/upload", "TestARolledBackAcceptLeavesNothingBehind", ""}}},

@@ -250,6 +250,17 @@ var patches = map[string][]patch{
 			stale = append(stale, staleCall{c.no, c.at, first})
 `},
 	},
+	"m38": {
+		{file: "pkg/sqldb/transact.go", old: "done, serr := d.resolve(ctx, unknown, c.Resolve)\n", text: `done, serr := d.resolve(ctx, unknown, c.Resolve)
+			done = done || seededBug("m38")
+`},
+	},
+	"m39": {
+		{file: "pkg/sqldb/transact.go", old: "\t\tif err == nil {\n\t\t\treturn done, nil\n", text: `		if err == nil {
+			done = done && !seededBug("m39")
+			return done, nil
+`},
+	},
 	"m27": {
 		{file: "pkg/taskstate/operate.go", old: "\tc := change(t, m).to(StatusQueued, r, a, message).queued()\n", text: `	c := change(t, m).to(StatusQueued, r, a, message)
 	if !seededBug("m27") {
