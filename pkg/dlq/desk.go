@@ -304,12 +304,12 @@ func (d *Service) deadRows(ctx context.Context, q Query, source Source, after *C
 	if after != nil {
 		list.After = &taskstate.Cursor{At: after.At, ID: after.ID}
 	}
-	rows, err := d.d.Store.List(ctx, taskstate.System(), list)
+	page, err := d.d.Store.List(ctx, taskstate.System(), list)
 	if err != nil {
 		return nil, fmt.Errorf("list dead tasks: %w", err)
 	}
-	out := make([]DeadLetter, len(rows))
-	for i, t := range rows {
+	out := make([]DeadLetter, len(page.Tasks))
+	for i, t := range page.Tasks {
 		out[i] = deadLetterOfRow(t, source)
 	}
 	return out, nil

@@ -251,7 +251,7 @@ type Service interface {
 	AcceptAll(ctx context.Context, c Caller, uploads []Upload) ([]Accepted, []error)
 
 	Task(ctx context.Context, c Caller, id string) (taskstate.Task, error)
-	Tasks(ctx context.Context, c Caller, q taskstate.Query) ([]taskstate.Task, error)
+	Tasks(ctx context.Context, c Caller, q taskstate.Query) (taskstate.Page, error)
 	Transitions(ctx context.Context, c Caller, id string, after int64, limit int) ([]taskstate.Transition, error)
 	// Retry, Cancel, Suspend and Resume act at once; they return the task afterwards.
 	Retry(ctx context.Context, c Caller, id string) (taskstate.Task, error)

@@ -219,10 +219,10 @@ func TestLiveFlush(t *testing.T) {
 
 // ids lists some tasks.
 func (l *lab) ids() []string {
-	tasks, err := l.store.List(context.Background(), taskstate.System(), taskstate.Query{Limit: 200, Sort: taskstate.SortCreated})
+	page, err := l.store.List(context.Background(), taskstate.System(), taskstate.Query{Limit: 200, Sort: taskstate.SortCreated})
 	require.NoError(l.t, err)
-	out := make([]string, len(tasks))
-	for i, t := range tasks {
+	out := make([]string, len(page.Tasks))
+	for i, t := range page.Tasks {
 		out[i] = t.ID
 	}
 	return out

@@ -216,7 +216,7 @@ type Store interface {
 // Reader is what screens, gauges and loops ask about all tasks. It changes no task; errors as Store.
 type Reader interface {
 	// List reads a page of tasks.
-	List(ctx context.Context, s Scope, q Query) ([]Task, error)
+	List(ctx context.Context, s Scope, q Query) (Page, error)
 	// Counts returns the number of tasks by status; base "" counts all bases.
 	Counts(ctx context.Context, s Scope, base string) (map[Status]int64, error)
 	// Due returns how many tasks could start now and the age of the oldest of them, counted up to limit rows a status.
@@ -270,6 +270,13 @@ const (
 	SortUpdated     Sort = "updatedAt"
 	SortUpdatedDesc Sort = "-updatedAt"
 )
+
+// Page is what List found. A search that no index serves ends after so many tasks: what it has then is a page, maybe an empty
+// one, and More says where to go on.
+type Page struct {
+	Tasks []Task
+	More  *Cursor // nil: the list ends here, if Tasks are fewer than the limit
+}
 
 // Cursor is the sort key of the last row of a page.
 type Cursor struct {

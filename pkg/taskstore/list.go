@@ -2,6 +2,7 @@ package taskstore
 
 import (
 	"context"
+	"database/sql"
 	"fmt"
 	"strings"
 	"time"
@@ -19,31 +20,91 @@ type filters struct{ pieces }
 // add appends one part.
 func (f *filters) add(part string, args ...any) { f.sql("\n"+part, args...) }
 
-// List implements taskstate.Store.
+// List implements taskstate.Store. A Text that is the id of a task in the list finds that task alone.
 // Errors: ErrInvalid for an unknown order or a limit outside 1–200.
-func (s *Store) List(ctx context.Context, scope taskstate.Scope, q taskstate.Query) ([]taskstate.Task, error) {
+func (s *Store) List(ctx context.Context, scope taskstate.Scope, q taskstate.Query) (taskstate.Page, error) {
 	if q.Limit < 1 || q.Limit > maxPage {
-		return nil, fmt.Errorf("list tasks: %w: limit %d is not within 1–%d", ErrInvalid, q.Limit, maxPage)
+		return taskstate.Page{}, fmt.Errorf("list tasks: %w: limit %d is not within 1–%d", ErrInvalid, q.Limit, maxPage)
 	}
 	if _, known := orders[q.Sort]; !known {
-		return nil, fmt.Errorf("list tasks: %w: unknown order %q", ErrInvalid, q.Sort)
+		return taskstate.Page{}, fmt.Errorf("list tasks: %w: unknown order %q", ErrInvalid, q.Sort)
 	}
 	if !sqldb.ASCII(q.KnowledgeBase) || !sqldb.ASCII(q.DocumentID) {
-		return nil, nil // no id is like that
+		return taskstate.Page{}, nil // no id is like that
 	}
-	if byCalls(q) {
+	if id := strings.ToLower(q.Text); isUUID(id) {
+		named := q
+		named.Text = ""
+		page, err := s.list(ctx, scope, named, s.queries.Part("ListID", id))
+		if err != nil || len(page.Tasks) > 0 {
+			return page, err
+		}
+	}
+	var edge *taskstate.Cursor
+	if searches(q) {
+		var err error
+		if edge, err = s.edge(ctx, scope, q); err != nil {
+			return taskstate.Page{}, err
+		}
+	}
+	if byCalls(q) && (edge != nil || !searches(q)) { // a search of few tasks reads all of them
 		if page, found, err := s.listCalls(ctx, scope, q); err != nil || found {
 			return page, err
 		}
 	}
-	return read(ctx, s, "list tasks", func(ctx context.Context, tx taskstate.Tx) ([]taskstate.Task, error) {
-		return s.readTasks(ctx, tx, 0, s.listStatement(scope, q))
+	if edge == nil || sortsByUpdated(q) {
+		return s.list(ctx, scope, q, sqldb.Part{})
+	}
+	page, err := s.list(ctx, scope, q, s.queries.Part("ListUpTo"+orders[q.Sort], edge.At, edge.At, edge.ID))
+	if len(page.Tasks) < q.Limit {
+		page.More = edge
+	}
+	return page, err
+}
+
+// searches reports whether no index finds the rows of a list among those of its user, base and times.
+func searches(q taskstate.Query) bool { return q.DocumentID == "" && (q.Text != "" || q.Stage != "") }
+
+// edge is the last of the first tasks of user, base and times of creation that a search looks at, in an order by created_at from
+// its cursor on; nil when there are not so many.
+func (s *Store) edge(ctx context.Context, scope taskstate.Scope, q taskstate.Query) (*taskstate.Cursor, error) {
+	of := taskstate.Query{KnowledgeBase: q.KnowledgeBase, CreatedAfter: q.CreatedAfter, CreatedBefore: q.CreatedBefore}
+	if !sortsByUpdated(q) {
+		of.Sort, of.After = q.Sort, q.After
+	}
+	f := s.filters(of)
+	f.add(s.queries.Get("ListOrder"+orders[of.Sort]), 1)
+	f.add("OFFSET ?", s.most-1)
+	look := s.queries.Bind("ListEdge", sqldb.Parts{"scope": s.scope(scope), "filters": f.part()})
+	found, err := read(ctx, s, "list tasks", func(ctx context.Context, tx taskstate.Tx) ([]taskstate.Cursor, error) {
+		return sqldb.Collect(ctx, tx, scanPlace, look.Text, look.Args...)
 	})
+	if err != nil || len(found) == 0 {
+		return nil, err
+	}
+	return &found[0], nil
+}
+
+// scanPlace reads a row of ListEdge.
+func scanPlace(rows *sql.Rows) (c taskstate.Cursor, err error) {
+	var at taskstate.DBTime
+	err = rows.Scan(&at, &c.ID)
+	c.At = at.Time
+	return c, err
+}
+
+// list reads a page from the table as it is; also is one more filter.
+func (s *Store) list(ctx context.Context, scope taskstate.Scope, q taskstate.Query, also sqldb.Part) (taskstate.Page, error) {
+	tasks, err := read(ctx, s, "list tasks", func(ctx context.Context, tx taskstate.Tx) ([]taskstate.Task, error) {
+		return s.readTasks(ctx, tx, 0, s.listStatement(scope, q, also))
+	})
+	return taskstate.Page{Tasks: tasks}, err
 }
 
 // listStatement is the statement of a list.
-func (s *Store) listStatement(scope taskstate.Scope, q taskstate.Query) sqldb.Part {
+func (s *Store) listStatement(scope taskstate.Scope, q taskstate.Query, also sqldb.Part) sqldb.Part {
 	f := s.filters(q)
+	f.add(also.Text, also.Args...)
 	f.add(s.queries.Get("ListOrder"+orders[q.Sort]), q.Limit)
 	list := s.queries.Bind("List", sqldb.Parts{"scope": s.scope(scope)})
 	return sqldb.Part{Text: list.Text + f.text.String(), Args: append(list.Args, f.args...)}
@@ -77,9 +138,9 @@ func (s *Store) where(f *filters, q taskstate.Query) {
 		}
 	}
 	if like := likePattern(q.Text); q.Text != "" && sqldb.ASCII(q.Text) {
-		f.add(s.queries.Get("ListText"), like, like, like)
+		f.add(s.queries.Get("ListText"), like, like, like, like)
 	} else if q.Text != "" {
-		f.add(s.queries.Get("ListTextBeyond"), like, like)
+		f.add(s.queries.Get("ListTextBeyond"), like, like, like)
 	}
 	for _, p := range []struct {
 		name string

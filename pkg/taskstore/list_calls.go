@@ -22,6 +22,10 @@ import (
 // listBudget is how many tasks are looked at for a page before the table is read as it is: its rare tasks stand far apart then.
 const listBudget = 20_000
 
+// searchBudget is how many tasks a search looks at for a page, among those of a user, a base and times, or in each status. An index
+// of any part of a text is more to write than all else of a task.
+const searchBudget = 5_000
+
 // byCalls reports whether q is a list of calls; the tasks of one document are few and sorted as they are.
 func byCalls(q taskstate.Query) bool {
 	return q.DocumentID == "" && (sortsByUpdated(q) || boundsUpdated(q) || len(q.Statuses) > 0)
@@ -43,8 +47,10 @@ type walk struct {
 	scope  taskstate.Scope
 	q      taskstate.Query
 	where  *filters
-	down   bool // newest first
-	sorted bool // by updated_at: a page is enough
+	down   bool      // newest first
+	sorted bool      // by updated_at: a page is enough
+	search bool      // and so is what was found before the budget was used up
+	more   time.Time // where a search ended; zero: it has seen all
 	low    time.Time
 	high   time.Time
 	budget int
@@ -52,19 +58,22 @@ type walk struct {
 }
 
 // listCalls reads a page; not found: that would take more than the budget.
-func (s *Store) listCalls(ctx context.Context, scope taskstate.Scope, q taskstate.Query) (page []taskstate.Task, found bool, err error) {
+func (s *Store) listCalls(ctx context.Context, scope taskstate.Scope, q taskstate.Query) (page taskstate.Page, found bool, err error) {
 	err = s.Snapshot(ctx, func(ctx context.Context, tx taskstate.Tx) error {
 		w := &walk{
 			s: s, tx: tx, scope: scope, q: q, where: s.filters(q), down: q.Sort != taskstate.SortUpdated, sorted: sortsByUpdated(q),
-			low: beginning, high: end, budget: listBudget,
+			search: sortsByUpdated(q) && searches(q), low: beginning, high: end, budget: listBudget,
 		}
 		w.bound()
-		page, found = nil, false
+		page, found = taskstate.Page{}, false
 		for _, status := range slices.Backward(taskstate.Statuses()) { // what has ended first: it bounds what is worth a look
 			if len(q.Statuses) > 0 && !slices.Contains(q.Statuses, status) {
 				continue
 			}
-			if err := w.status(ctx, status); err != nil || w.budget < 0 {
+			if w.search {
+				w.budget = s.most
+			}
+			if err := w.status(ctx, status); err != nil || w.budget < 0 && !w.search {
 				return err
 			}
 		}
@@ -74,7 +83,7 @@ func (s *Store) listCalls(ctx context.Context, scope taskstate.Scope, q taskstat
 		return err
 	})
 	if err != nil {
-		return nil, false, fmt.Errorf("list tasks: %w", err)
+		return taskstate.Page{}, false, fmt.Errorf("list tasks: %w", err)
 	}
 	return page, found, nil
 }
@@ -210,7 +219,12 @@ func (w *walk) calls(ctx context.Context, status taskstate.Status, low time.Time
 		}
 		place = page[len(page)-1]
 		for group := range groups(page) {
-			if at := group[0].at; at.Before(low) || at.After(w.high) || w.enough(at) {
+			at := group[0].at
+			if at.Before(low) || at.After(w.high) || w.enough(at) {
+				return nil
+			}
+			if w.search && w.budget == 0 && !at.Equal(w.start()) { // else the next page would begin where this one did
+				w.stop(at)
 				return nil
 			}
 			if err := w.among(ctx, status, group, true); err != nil || w.budget < 0 {
@@ -237,7 +251,9 @@ func (w *walk) among(ctx context.Context, status taskstate.Status, group []call,
 	for id := range made {
 		ids = append(ids, id)
 	}
-	if w.budget -= len(ids); w.budget < 0 {
+	if w.budget -= len(ids); w.search {
+		w.budget = max(w.budget, 0)
+	} else if w.budget < 0 {
 		return nil
 	}
 	slices.Sort(ids)
@@ -256,6 +272,44 @@ func (w *walk) among(ctx context.Context, status taskstate.Status, group []call,
 		}
 	}
 	return nil
+}
+
+// start is where the walk's times begin.
+func (w *walk) start() time.Time {
+	if w.down {
+		return w.high
+	}
+	return w.low
+}
+
+// stop ends a search with what changed before it comes to a time; so the other statuses are not looked at beyond that.
+func (w *walk) stop(at time.Time) {
+	w.more = at
+	if w.down {
+		w.low = at
+	} else {
+		w.high = at
+	}
+}
+
+// No task has one of these ids, which stand before and after those of all tasks.
+const (
+	firstID = "00000000-0000-0000-0000-000000000000"
+	lastID  = "ffffffff-ffff-ffff-ffff-ffffffffffff"
+)
+
+// cut drops what a search found beyond its end, and returns where to go on.
+func (w *walk) cut() *taskstate.Cursor {
+	if w.more.IsZero() {
+		return nil
+	}
+	w.found = slices.DeleteFunc(w.found, func(t waker) bool {
+		return w.down && !t.updated.After(w.more) || !w.down && !t.updated.Before(w.more)
+	})
+	if w.down {
+		return &taskstate.Cursor{At: w.more, ID: lastID}
+	}
+	return &taskstate.Cursor{At: w.more, ID: firstID}
 }
 
 // scanListed reads a row of ListAmong.
@@ -281,7 +335,8 @@ func (w *walk) enough(at time.Time) bool {
 }
 
 // page reads the tasks of the page.
-func (w *walk) page(ctx context.Context) ([]taskstate.Task, error) {
+func (w *walk) page(ctx context.Context) (page taskstate.Page, err error) {
+	more := w.cut()
 	key := func(t waker) time.Time {
 		if w.sorted {
 			return t.updated
@@ -297,14 +352,17 @@ func (w *walk) page(ctx context.Context) ([]taskstate.Task, error) {
 	})
 	w.found = slices.CompactFunc(w.found, func(a, b waker) bool { return a.id == b.id })
 	w.found = w.found[:min(len(w.found), w.q.Limit)]
+	if len(w.found) < w.q.Limit {
+		page.More = more
+	}
 	if len(w.found) == 0 {
-		return nil, nil
+		return page, nil
 	}
 	ids, place := make([]string, len(w.found)), make(map[string]int, len(w.found))
 	for i, t := range w.found {
 		ids[i], place[t.id] = t.id, i
 	}
-	rows, err := w.s.readTasks(ctx, w.tx, len(ids), w.s.queries.Bind("ListOf", sqldb.Parts{"list": sqldb.List(ids)}))
-	slices.SortFunc(rows, func(a, b task) int { return cmp.Compare(place[a.ID], place[b.ID]) })
-	return rows, err
+	page.Tasks, err = w.s.readTasks(ctx, w.tx, len(ids), w.s.queries.Bind("ListOf", sqldb.Parts{"list": sqldb.List(ids)}))
+	slices.SortFunc(page.Tasks, func(a, b task) int { return cmp.Compare(place[a.ID], place[b.ID]) })
+	return page, err
 }

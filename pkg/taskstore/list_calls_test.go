@@ -47,8 +47,8 @@ func TestListsByUpdateHaveEveryRowOnce(t *testing.T) {
 						}
 						require.NoError(t, s.InTx(ctx, func(ctx context.Context, tx taskstate.Tx, _ taskstate.DBClock) error {
 							id := fmt.Sprintf("01900000-0000-7000-8000-%012d", n)
-							_, err := tx.ExecContext(ctx, `INSERT INTO ingest_task_body (id, user_id, type, channel, max_attempts, created_at)
-							VALUES (?, ?, 'document', 'http', 3, ?)`, id, fmt.Sprint("u", n%3), m.Now.Add(time.Duration(n)*time.Second))
+							_, err := tx.ExecContext(ctx, `INSERT INTO ingest_task_body (id, user_id, type, channel, file_path, max_attempts, created_at)
+							VALUES (?, ?, 'document', 'http', ?, 3, ?)`, id, fmt.Sprint("u", n%3), fmt.Sprintf("f%d.txt", n%5), m.Now.Add(time.Duration(n)*time.Second))
 							if err != nil {
 								return err
 							}
@@ -65,8 +65,10 @@ func TestListsByUpdateHaveEveryRowOnce(t *testing.T) {
 					}
 				}
 			}
-			all, err := s.List(ctx, taskstate.System(), taskstate.Query{Limit: 200})
+			whole, err := s.List(ctx, taskstate.System(), taskstate.Query{Limit: 200})
 			require.NoError(t, err)
+			require.Nil(t, whole.More)
+			all := whole.Tasks
 			require.Len(t, all, n)
 			for _, q := range []taskstate.Query{
 				{Sort: taskstate.SortUpdated},
@@ -82,6 +84,11 @@ func TestListsByUpdateHaveEveryRowOnce(t *testing.T) {
 			} {
 				for _, scope := range []taskstate.Scope{taskstate.System(), {UserID: "u1", Role: taskstate.RoleUser}} {
 					requirePages(t, s, scope, q, all)
+					q.Text = "F1."
+					for _, most := range []int{1, 4, 9, 1000} { // a search ends early, goes on, and has found the same
+						s.LookAt(most)
+						requirePages(t, s, scope, q, all)
+					}
 				}
 			}
 		})
@@ -111,7 +118,7 @@ func requirePages(t *testing.T, s *taskstore.Store, scope taskstate.Scope, q tas
 	})
 	for _, r := range rows {
 		if (scope.All() || r.UserID == scope.UserID) && (len(q.Statuses) == 0 || slices.Contains(q.Statuses, r.Status)) &&
-			(q.UpdatedAfter.IsZero() || r.UpdatedAt.After(q.UpdatedAfter)) && (q.UpdatedBefore.IsZero() || r.UpdatedAt.Before(q.UpdatedBefore)) {
+			(q.Text == "" || strings.Contains(r.FilePath, strings.ToLower(q.Text))) && (q.UpdatedAfter.IsZero() || r.UpdatedAt.After(q.UpdatedAfter)) && (q.UpdatedBefore.IsZero() || r.UpdatedAt.Before(q.UpdatedBefore)) {
 			want = append(want, r.ID)
 		}
 	}
@@ -119,16 +126,19 @@ func requirePages(t *testing.T, s *taskstore.Store, scope taskstate.Scope, q tas
 	for {
 		page, err := s.List(t.Context(), scope, q)
 		require.NoError(t, err)
-		for _, r := range page {
+		for _, r := range page.Tasks {
 			got = append(got, r.ID)
 		}
-		if len(page) < q.Limit || len(got) > len(all) {
+		require.LessOrEqual(t, len(got), len(all))
+		if len(page.Tasks) < q.Limit && page.More == nil {
 			break
 		}
-		last := page[len(page)-1]
-		q.After = &taskstate.Cursor{At: key(last), ID: last.ID}
+		if q.After = page.More; page.More == nil {
+			last := page.Tasks[len(page.Tasks)-1]
+			q.After = &taskstate.Cursor{At: key(last), ID: last.ID}
+		}
 	}
-	require.NotEmpty(t, want)
+	require.True(t, q.Text != "" || len(want) > 0)
 	require.Equal(t, want, got, "%+v", q)
 }
 
@@ -173,7 +183,7 @@ func TestListsByUpdateReadFewRows(t *testing.T) {
 		before := handlerReads(t, s)
 		page, err := s.List(ctx, taskstate.System(), q)
 		require.NoError(t, err)
-		require.Len(t, page, limit)
+		require.Len(t, page.Tasks, limit)
 		require.LessOrEqual(t, handlerReads(t, s)-before, int64(3_000), "%+v", q)
 	}
 }
@@ -207,8 +217,25 @@ func TestListsOfRareTasksReadFewRows(t *testing.T) {
 			before := handlerReads(t, s)
 			page, err := s.List(ctx, scope, taskstate.Query{Statuses: []taskstate.Status{status}, Limit: rare})
 			require.NoError(t, err)
-			require.Len(t, page, want, "%s %+v", status, scope)
+			require.Len(t, page.Tasks, want, "%s %+v", status, scope)
 			require.LessOrEqual(t, handlerReads(t, s)-before, int64(1_000), "%s %+v", status, scope)
+		}
+	}
+	_, err = s.DB().ExecContext(ctx, `UPDATE ingest_task_body SET created_at = created_at +
+		INTERVAL CONCAT(SUBSTR(id, 8, 1), SUBSTR(id, 10, 1), SUBSTR(id, 18, 1), SUBSTR(id, 23, 1), RIGHT(id, 1)) MICROSECOND`)
+	require.NoError(t, err)
+	s.LookAt(200)
+	for _, q := range []taskstate.Query{
+		{Text: "nowhere"}, {Text: "nowhere", Sort: taskstate.SortUpdatedDesc}, {Text: "nowhere", Sort: taskstate.SortUpdated}, {Stage: "nowhere", Sort: taskstate.SortCreated},
+	} {
+		for _, scope := range []taskstate.Scope{taskstate.System(), {UserID: "u1", Role: taskstate.RoleUser}} {
+			q.Limit = rare
+			before := handlerReads(t, s)
+			page, err := s.List(ctx, scope, q)
+			require.NoError(t, err)
+			require.Empty(t, page.Tasks, "%+v", q)
+			require.NotNil(t, page.More, "%+v", q)
+			require.LessOrEqual(t, handlerReads(t, s)-before, int64(3_000), "%+v", q)
 		}
 	}
 }

@@ -37,6 +37,7 @@ type Store struct {
 	columns []column
 	queries sqldb.Queries
 	fresh   time.Duration // freshTime but in tests
+	most    int           // searchBudget but in tests
 
 	workers  *workers
 	outbox   taskstate.OutboxFunc
@@ -47,7 +48,7 @@ var _ taskstate.Database = (*Store)(nil)
 
 // withColumns makes a store of an open database; columns are those of the tables of tasks.
 func withColumns(db *sqldb.Database, columns []column) *Store {
-	return &Store{Database: db, workers: &workers{}, columns: columns, queries: loadQueries(db.Dialect(), columns), fresh: freshTime}
+	return &Store{Database: db, workers: &workers{}, columns: columns, queries: loadQueries(db.Dialect(), columns), fresh: freshTime, most: searchBudget}
 }
 
 // mysql reports whether the database is MySQL or MariaDB.

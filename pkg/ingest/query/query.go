@@ -75,11 +75,11 @@ func (r *Reads) Task(ctx context.Context, c ingest.Caller, id string) (taskstate
 }
 
 // Tasks reads a page of tasks; Query.KnowledgeBase may be a base's id or name.
-func (r *Reads) Tasks(ctx context.Context, c ingest.Caller, q taskstate.Query) ([]taskstate.Task, error) {
+func (r *Reads) Tasks(ctx context.Context, c ingest.Caller, q taskstate.Query) (taskstate.Page, error) {
 	if q.KnowledgeBase != "" {
 		b, err := r.cat.Base(ctx, c, q.KnowledgeBase)
 		if err != nil {
-			return nil, err
+			return taskstate.Page{}, err
 		}
 		q.KnowledgeBase = b.ID
 	}

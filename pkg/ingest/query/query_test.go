@@ -239,7 +239,7 @@ func TestBases(t *testing.T) {
 		require.GreaterOrEqual(t, s.OldestWaiting, time.Duration(0))
 		tasks, err := r.Reads.Tasks(t.Context(), w.Caller, taskstate.Query{KnowledgeBase: "notes", Limit: 10})
 		require.NoError(t, err)
-		require.Len(t, tasks, 2)
+		require.Len(t, tasks.Tasks, 2)
 		_, err = r.Reads.Tasks(t.Context(), w.Caller, taskstate.Query{KnowledgeBase: "none", Limit: 10})
 		require.ErrorIs(t, err, ingest.ErrBaseNotFound)
 		_, err = r.Reads.BaseSummary(t.Context(), w.Caller, "none")

@@ -3,6 +3,7 @@ package taskstatetest
 import (
 	"fmt"
 	"sort"
+	"strings"
 	"testing"
 	"time"
 
@@ -81,11 +82,11 @@ func testLists(t *testing.T, b *bench) {
 			for {
 				page, err := b.s.List(b.ctx, scope, q)
 				b.fatalIf(err)
-				got = append(got, page...)
-				if len(page) < q.Limit {
+				got = append(got, page.Tasks...)
+				if len(page.Tasks) < q.Limit {
 					break
 				}
-				last := page[len(page)-1]
+				last := page.Tasks[len(page.Tasks)-1]
 				q.After = &taskstate.Cursor{At: key(last), ID: last.ID}
 			}
 			equal(t, string(order)+" rows", len(got), len(want))
@@ -103,8 +104,10 @@ func testLists(t *testing.T, b *bench) {
 
 func testFilters(t *testing.T, b *bench) {
 	a, c := newTask(), newTask()
-	a.KnowledgeBase, a.DocumentID, a.FilePath = newID(), newID(), "Reports/100%_Done!.pdf"
+	named := newID() // of no task
+	a.KnowledgeBase, a.DocumentID, a.FilePath = newID(), newID(), "Reports/100%_Done!"+named+".pdf"
 	c.KnowledgeBase, c.FilePath = newID(), "other/1000 done.pdf"
+	c.Payload = []byte(`{"n":1,"fileName":"R\u0026D \"Übersicht\".txt","mediaType":"text/x-special"}`)
 	b.submit(a, c)
 	now := b.one(a.ID, b.claiming("p1")).After
 	b.one(a.ID, func(m taskstate.DBClock, t taskstate.Task) taskstate.Decision {
@@ -122,8 +125,13 @@ func testFilters(t *testing.T, b *bench) {
 		"document":        {taskstate.Query{DocumentID: a.DocumentID}, a.ID},
 		"stage":           {taskstate.Query{Stage: "embed"}, ""},
 		"text in path":    {taskstate.Query{Text: "100%_done!"}, a.ID},
+		"file name":       {taskstate.Query{Text: `r&d "Üb`}, c.ID},
+		"beside a name":   {taskstate.Query{Text: "x-special"}, ""},
 		"text in error":   {taskstate.Query{Text: "refused"}, a.ID},
 		"text in id":      {taskstate.Query{Text: c.ID[4:20]}, c.ID},
+		"an id":           {taskstate.Query{Text: strings.ToUpper(c.ID)}, c.ID},
+		"an id elsewhere": {taskstate.Query{Text: c.ID, KnowledgeBase: a.KnowledgeBase}, ""},
+		"an id in a path": {taskstate.Query{Text: named}, a.ID},
 		"wildcard alone":  {taskstate.Query{Text: "%_"}, a.ID},
 		"injection":       {taskstate.Query{Text: "' OR 1=1 --"}, ""},
 		"created after":   {taskstate.Query{CreatedAfter: past, Text: "other"}, c.ID},
@@ -138,10 +146,13 @@ func testFilters(t *testing.T, b *bench) {
 		got, err := b.s.List(b.ctx, taskstate.System(), tt.q)
 		b.fatalIf(err)
 		ids := ""
-		for _, g := range got {
+		for _, g := range got.Tasks {
 			ids += g.ID
 		}
 		equal(t, name, ids, tt.want)
+		if got.More != nil {
+			t.Errorf("%s: few tasks, and the list has more", name)
+		}
 	}
 }
 

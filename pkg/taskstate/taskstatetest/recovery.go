@@ -227,7 +227,7 @@ func testScope(t *testing.T, b *bench) {
 	equal(t, "get many", len(many), 1)
 	list, err := b.s.List(b.ctx, u1, taskstate.Query{Limit: 10})
 	b.fatalIf(err)
-	equal(t, "list", len(list), 1)
+	equal(t, "list", len(list.Tasks), 1)
 	counts, err := b.s.Counts(b.ctx, u1, "")
 	b.fatalIf(err)
 	equal(t, "counts", fmt.Sprint(counts), "map[CANCELLED:1]")

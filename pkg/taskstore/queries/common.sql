@@ -167,6 +167,13 @@ FROM ingest_task_body b
 JOIN ingest_task_state t ON t.id = @rawid(b.id)
 WHERE b.id IN (@list)
 
+-- One row of a list by created_at.
+-- name: ListEdge
+SELECT b.created_at, b.id FROM ingest_task_body b WHERE 1 = 1 @scope @filters
+
+-- name: ListID
+AND b.id = ?
+
 -- name: ListStatuses
 AND t.status IN (@list)
 
@@ -180,11 +187,16 @@ AND b.document_id = ?
 AND t.stage = ?
 
 -- name: ListText
-AND (LOWER(b.id) LIKE LOWER(?) ESCAPE '!' OR LOWER(b.file_path) LIKE LOWER(?) ESCAPE '!' OR LOWER(b.last_error) LIKE LOWER(?) ESCAPE '!')
+AND (LOWER(b.id) LIKE LOWER(?) ESCAPE '!' OR @include(TextOfTask))
 
 -- Text that is not ASCII is in no id, and MySQL would refuse the comparison.
 -- name: ListTextBeyond
-AND (LOWER(b.file_path) LIKE LOWER(?) ESCAPE '!' OR LOWER(b.last_error) LIKE LOWER(?) ESCAPE '!')
+AND (@include(TextOfTask))
+
+-- The name of its file is in a document's payload (pkg/ingest, Payload.FileName), which its accept wrote as JSON.
+-- name: TextOfTask
+LOWER(b.file_path) LIKE LOWER(?) ESCAPE '!' OR LOWER(b.last_error) LIKE LOWER(?) ESCAPE '!'
+OR LOWER(CASE WHEN b.payload LIKE '{%"fileName":"%' THEN @include(FileName) END) LIKE LOWER(?) ESCAPE '!'
 
 -- name: ListCreatedAfter
 AND b.created_at > ?
@@ -204,6 +216,12 @@ AND b.created_at >= ? AND (b.created_at > ? OR b.id > ?)
 
 -- name: ListCreatedDown
 AND b.created_at <= ? AND (b.created_at < ? OR b.id < ?)
+
+-- name: ListUpToCreatedUp
+AND b.created_at <= ? AND (b.created_at < ? OR b.id <= ?)
+
+-- name: ListUpToCreatedDown
+AND b.created_at >= ? AND (b.created_at > ? OR b.id >= ?)
 
 -- name: ListUpdatedUp
 AND t.updated_at >= ? AND (t.updated_at > ? OR b.id > ?)

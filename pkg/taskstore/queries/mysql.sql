@@ -77,3 +77,6 @@ LIMIT ?
 
 -- name: TransitionsOfRow
 SELECT CAST(? AS CHAR(36) CHARACTER SET ascii) AS id, ? AS after_no
+
+-- name: FileName
+JSON_UNQUOTE(JSON_EXTRACT(b.payload, '$.fileName'))

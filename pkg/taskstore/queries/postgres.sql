@@ -45,3 +45,6 @@ JOIN ingest_task_log AS l ON l.task_id = b.id AND l.call_no > b.after
 JOIN ingest_task_call AS c ON c.no = l.call_no
 ORDER BY l.call_no, l.task_id
 LIMIT ?
+
+-- name: FileName
+CAST(b.payload AS json) ->> 'fileName'

@@ -34,3 +34,6 @@ CROSS JOIN ingest_task_log l ON l.task_id = b.value ->> 'id' AND l.call_no > b.v
 CROSS JOIN ingest_task_call c ON c.no = l.call_no
 ORDER BY l.call_no, l.task_id
 LIMIT ?
+
+-- name: FileName
+b.payload ->> '$.fileName'

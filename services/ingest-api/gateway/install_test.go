@@ -201,7 +201,7 @@ func (f *faulty) AcceptAll(ctx context.Context, c ingest.Caller, uploads []inges
 	return f.Service.AcceptAll(ctx, c, uploads)
 }
 
-func (f *faulty) Tasks(ctx context.Context, c ingest.Caller, q taskstate.Query) ([]taskstate.Task, error) {
+func (f *faulty) Tasks(ctx context.Context, c ingest.Caller, q taskstate.Query) (taskstate.Page, error) {
 	f.mu.Lock()
 	f.lastCall, f.lastQuery = c, q
 	f.mu.Unlock()

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 
 	"github.com/millweir/millweir/pkg/ingest"
@@ -155,6 +156,35 @@ func TestListsPageByCursor(t *testing.T) {
 		"/api/knowledge/tasks?cursor=" + (string(first.NextCursor))[1:], "/api/knowledge/tasks?cursor=%00", "/api/knowledge/tasks?cursor=" + strings.Repeat("A", 600),
 	} {
 		b.refused(b.get(ada, target), http.StatusBadRequest, web.CodeBadCursor)
+	}
+}
+
+// A search among many tasks ends after some of them, says so, and goes on; the id of a task finds it at once.
+func TestASearchOfManyTasksGoesOn(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	needle := b.accept(ada, "needle.txt", "x")
+	for range 12 {
+		_, err := b.parts.Store.Submit(t.Context(), func(context.Context, taskstate.Tx, taskstate.DBClock) (hay []taskstate.NewTask, _ error) {
+			for range 500 {
+				hay = append(hay, taskstate.NewTask{Task: taskstate.Task{
+					ID: uuid.Must(uuid.NewV7()).String(), UserID: ada, Type: "document", Channel: "http", FilePath: "hay.txt", MaxAttempts: 3,
+				}})
+			}
+			return hay, nil
+		})
+		require.NoError(t, err)
+	}
+	for _, sort := range []string{"-updatedAt", "-createdAt"} {
+		at := "/api/knowledge/tasks?sort=" + sort + "&q="
+		first := decode[wire.List[wire.Task]](t, b.get(ada, at+"needle"))
+		require.Empty(t, first.Items, sort)
+		require.True(t, first.HasMore, sort)
+		require.Equal(t, []string{needle.TaskID}, b.pages(at+"needle", "taskId"), sort)
+		require.Empty(t, b.pages(at+"nail", "taskId"), sort)
+		whole := decode[wire.List[wire.Task]](t, b.get(ada, at+needle.TaskID))
+		require.Len(t, whole.Items, 1, sort)
+		require.False(t, whole.HasMore, sort)
 	}
 }
 

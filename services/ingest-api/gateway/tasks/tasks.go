@@ -75,12 +75,23 @@ func (g *Handler) listTasks(c *gin.Context) error {
 	if err != nil {
 		return err
 	}
-	return web.List(c, "tasks:"+string(q.Sort), func(after *web.Cursor, most int) ([]taskstate.Task, error) {
-		q.After, q.Limit = after.Key(), most
-		return g.Svc.Tasks(c.Request.Context(), web.Caller(c), q)
-	}, views.Task, func(t taskstate.Task) web.Cursor {
+	name, p := "tasks:"+string(q.Sort), web.ParamsOf(c)
+	limit, after := p.Page(name)
+	if p.Err() != nil {
+		return p.Err()
+	}
+	q.After, q.Limit = after.Key(), limit+1
+	found, err := g.Svc.Tasks(c.Request.Context(), web.Caller(c), q)
+	if err != nil {
+		return err
+	}
+	page := web.PageOf(name, found.Tasks, limit, views.Task, func(t taskstate.Task) web.Cursor {
 		return web.TimeCursor(web.SortedAt(q.Sort, t.CreatedAt, t.UpdatedAt), t.ID)
 	})
+	if !page.HasMore && found.More != nil { // a search that ended before the list
+		web.GoesOn(&page, name, web.TimeCursor(found.More.At, found.More.ID))
+	}
+	return web.JSON(c, http.StatusOK, page)
 }
 
 // taskQuery reads the filters of a list of tasks.
@@ -144,11 +155,11 @@ func (g *Handler) suspendedTasks(c *gin.Context) error {
 	}
 	q.After, q.Limit = after.Key(), limit+1
 	ctx, who := c.Request.Context(), web.Caller(c)
-	rows, err := g.Svc.Tasks(ctx, who, q)
+	found, err := g.Svc.Tasks(ctx, who, q)
 	if err != nil {
 		return err
 	}
-	reasons := map[string]string{}
+	rows, reasons := found.Tasks, map[string]string{}
 	for _, t := range rows[:min(len(rows), limit)] {
 		if reasons[t.ID], err = g.suspensionOf(ctx, who, t); err != nil {
 			return err

@@ -36,11 +36,15 @@ func List[R, V any](
 func PageOf[R, V any](name string, rows []R, limit int, view func(R) V, place func(R) Cursor) wire.List[V] {
 	out := Whole(rows[:min(len(rows), limit)], view)
 	if len(rows) > limit {
-		last := place(rows[limit-1])
-		last.List = name
-		out.NextCursor, out.HasMore = wire.NullText(last.Encode()), true
+		GoesOn(&out, name, place(rows[limit-1]))
 	}
 	return out
+}
+
+// GoesOn says where the list of that name has more.
+func GoesOn[V any](page *wire.List[V], name string, place Cursor) {
+	place.List = name
+	page.NextCursor, page.HasMore = wire.NullText(place.Encode()), true
 }
 
 // Whole is a list that is one page: the registry, the groups and the members are read as a whole anyway.
