@@ -22,8 +22,8 @@ import (
 // listBudget is how many tasks are looked at for a page before the table is read as it is: its rare tasks stand far apart then.
 const listBudget = 20_000
 
-// searchBudget is how many tasks a search looks at for a page, among those of a user, a base and times, or in each status. An index
-// of any part of a text is more to write than all else of a task.
+// searchBudget is how many tasks a search looks at for a page, among those of a user, a base and times, or a quarter of it in each
+// status. An index of any part of a text is more to write than all else of a task.
 const searchBudget = 5_000
 
 // byCalls reports whether q is a list of calls; the tasks of one document are few and sorted as they are.
@@ -71,7 +71,7 @@ func (s *Store) listCalls(ctx context.Context, scope taskstate.Scope, q taskstat
 				continue
 			}
 			if w.search {
-				w.budget = s.most
+				w.budget = max(1, s.most/4) // four of the statuses have many tasks
 			}
 			if err := w.status(ctx, status); err != nil || w.budget < 0 && !w.search {
 				return err
