@@ -122,6 +122,7 @@ var rooms = []room{
 	{"services/reclaimer/...", []string{"pkg/...", "proto", "migrations", "services/reclaimer/..."}},
 	{"services/outbox-relay/...", []string{"pkg/...", "proto", "migrations", "services/outbox-relay/..."}},
 	{"services/kafka-consumer/...", []string{"pkg/...", "proto", "migrations", "services/kafka-consumer/..."}},
+	{"services/telegram-gateway/...", []string{"pkg/...", "proto", "migrations", "services/telegram-gateway/..."}},
 	{"scripts/...", []string{"pkg/...", "proto", "migrations", "scripts/..."}},
 }
 
@@ -196,9 +197,9 @@ var calls = []struct {
 }
 
 // clients are the packages that send HTTP requests: to the embedding and vector services, for a key set, to this
-// very machine and to the gateway. The last three start and test servers.
+// very machine, to the gateway and to Telegram. The last three start and test servers.
 var clients = []string{
-	"pkg/ingest/internal/rest", "pkg/auth/token", "pkg/process", "services/millweir/client",
+	"pkg/ingest/internal/rest", "pkg/auth/token", "pkg/process", "services/millweir/client", "services/telegram-gateway/telegram",
 	"pkg/labserver", "pkg/streammq/internal/redistest", "scripts/...",
 }
 

@@ -238,7 +238,6 @@ func TestUnknownVariables(t *testing.T) {
 		"REDIS_URI is not a setting: did you mean REDIS_URL?",
 		"STREAM_WORKER_ROADS is not read by this version: what it is for is not built yet",
 		"TASK_STREAM_KEY is not read by this version: what it is for is not built yet",
-		"TELEGRAM_BOT_TOKEN is not read by this version: what it is for is not built yet",
 		"UPLOAD_FROBNICATION_OF_THINGS is not a setting (see --help-env)",
 	}, got)
 }

@@ -212,7 +212,9 @@ func checkComposed(t *testing.T, name string, s composed) {
 	t.Helper()
 	path, err := binary(s.Build.Args["SERVICE"])
 	require.NoError(t, err)
-	for _, shell := range []map[string]string{{}, {"INGEST_QUEUE": "kafka", "COMPOSE_PROFILES": "kafka"}} {
+	for _, shell := range []map[string]string{
+		{"TELEGRAM_BOT_TOKEN": "1:token"}, {"TELEGRAM_BOT_TOKEN": "1:token", "INGEST_QUEUE": "kafka", "COMPOSE_PROFILES": "kafka"},
+	} {
 		var env []string
 		for setting, value := range s.Environment {
 			require.True(t, isSetting(s.Build.Args["SERVICE"], setting), "%s: %s is no setting", name, setting)

@@ -22,6 +22,8 @@ var addresses = map[string]string{
 	"MYSQL_DSN":       "mill:weir@tcp(" + dead + ")/mill",
 	"REDIS_URL":       "redis://" + dead,
 	"CHROMA_BASE_URL": "http://" + dead,
+
+	"TELEGRAM_BOT_TOKEN": "1:token", "TELEGRAM_WEBHOOK_SECRET": "secret",
 }
 
 // environment is a container's as a process would see it, with addresses in place of the Secret.
@@ -101,7 +103,7 @@ func TestProbesAreTheServices(t *testing.T) {
 				require.Contains(t, env, "HTTP_ADDR=:"+text(ports["http"]))
 			}
 			url := startService(t, service, environment(c, map[string]string{
-				"OPERATOR_ADDR": "127.0.0.1:0", "HTTP_ADDR": "127.0.0.1:0", "UPLOAD_DIR": t.TempDir(), "KAFKA_BOOTSTRAP_SERVERS": dead,
+				"OPERATOR_ADDR": "127.0.0.1:0", "HTTP_ADDR": "127.0.0.1:0", "UPLOAD_DIR": t.TempDir(), "KAFKA_BOOTSTRAP_SERVERS": dead, "TELEGRAM_API_URL": "http://" + dead,
 			}))
 			require.Equal(t, http.StatusOK, ask(t, url+c.StartupProbe.HTTPGet.Path))
 			require.Equal(t, http.StatusOK, ask(t, url+c.LivenessProbe.HTTPGet.Path))

@@ -32,7 +32,7 @@ serviceAccount: {create: false}
 uploads: {existingClaim: mine}
 `
 	kafka     = minimal + "queue: kafka\nenv: {KAFKA_BOOTSTRAP_SERVERS: \"kafka:9092\"}\n"
-	bothRoads = kafka + "services: {stream-worker: {enabled: true}}\nkafka: {init: {enabled: true}}\n" // all services, both Jobs
+	bothRoads = kafka + "services: {stream-worker: {enabled: true}, telegram-gateway: {enabled: true, env: {TELEGRAM_CHATS: \"1=anna\"}}}\nkafka: {init: {enabled: true}}\n" // all services, both Jobs
 )
 
 // sets are the values that the chart is rendered with, by name.
@@ -81,6 +81,7 @@ func fullValues(t *testing.T) string {
 func sample(s Setting) any {
 	if value, ok := map[string]string{
 		"TRUSTED_PROXIES": "10.0.0.0/8", "JWKS_URL": "https://login.example.org/keys",
+		"TELEGRAM_CHATS": "1=anna,-2=team", "TELEGRAM_WEBHOOK_URL": "https://bot.example.org/hook",
 		"KAFKA_BOOTSTRAP_SERVERS": "kafka-0:9092,kafka-1:9092", "KAFKA_SASL_MECHANISM": "SCRAM-SHA-512",
 	}[s.Name]; ok {
 		return value

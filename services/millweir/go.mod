@@ -6,6 +6,7 @@ require (
 	github.com/millweir/millweir/pkg v0.0.0
 	github.com/millweir/millweir/pkg/taskstate v0.0.0
 	github.com/millweir/millweir/services/ingest-api v0.0.0
+	github.com/millweir/millweir/services/telegram-gateway v0.0.0
 	github.com/prometheus/client_golang v1.25.0
 	github.com/spf13/cobra v1.10.2
 	github.com/stretchr/testify v1.12.1
@@ -17,6 +18,7 @@ require (
 	github.com/KimMachineGun/automemlimit v1.0.1 // indirect
 	github.com/agnivade/levenshtein v1.2.2 // indirect
 	github.com/blevesearch/snowballstem v0.9.0 // indirect
+	github.com/go-telegram/bot v1.19.0 // indirect
 	github.com/inconshreveable/mousetrap v1.1.0 // indirect
 	github.com/pbnjay/memory v0.0.0-20210728143218-7b4eea64cf58 // indirect
 	go.opentelemetry.io/otel/exporters/otlp/otlpmetric/otlpmetrichttp v1.44.0 // indirect
@@ -138,4 +140,5 @@ replace (
 	github.com/millweir/millweir/services/kafka-consumer => ../../services/kafka-consumer
 	github.com/millweir/millweir/services/reclaimer => ../../services/reclaimer
 	github.com/millweir/millweir/services/stream-worker => ../../services/stream-worker
+	github.com/millweir/millweir/services/telegram-gateway => ../telegram-gateway
 )
