@@ -127,6 +127,31 @@ func (s *site) exec(query string, args ...any) {
 	s.installation.exec(s.t, query, args...)
 }
 
+// rowsOf are all rows of a table, one text each.
+func (s *site) rowsOf(table string) []string {
+	rows, err := s.parts.Store.Reader().QueryContext(s.t.Context(), "SELECT * FROM "+table)
+	require.NoError(s.t, err)
+	defer func() { require.NoError(s.t, rows.Close()) }()
+	columns, err := rows.Columns()
+	require.NoError(s.t, err)
+	values, into := make([]sql.RawBytes, len(columns)), make([]any, len(columns))
+	for i := range values {
+		into[i] = &values[i]
+	}
+	var out []string
+	for rows.Next() {
+		require.NoError(s.t, rows.Scan(into...))
+		row := []byte(table)
+		for _, value := range values {
+			row = strconv.AppendBool(append(strconv.AppendInt(append(row, ' '), int64(len(value)), 10), ' '), value == nil)
+			row = append(row, value...)
+		}
+		out = append(out, string(row))
+	}
+	require.NoError(s.t, rows.Err())
+	return out
+}
+
 // rows are all rows that belong to anybody, one text each, and the names of the stored files.
 func (s *site) rows() []string {
 	s.t.Helper()
@@ -135,25 +160,7 @@ func (s *site) rows() []string {
 		"ingest_task", "ingest_task_transition", "knowledge_base", "knowledge_document", "knowledge_segment", "document_version",
 		"document_metadata", "stored_file", "vector_garbage", "upload_request", "outbox_event",
 	} {
-		rows, err := s.parts.Store.Reader().QueryContext(s.t.Context(), "SELECT * FROM "+table)
-		require.NoError(s.t, err)
-		columns, err := rows.Columns()
-		require.NoError(s.t, err)
-		values, into := make([]sql.RawBytes, len(columns)), make([]any, len(columns))
-		for i := range values {
-			into[i] = &values[i]
-		}
-		for rows.Next() {
-			require.NoError(s.t, rows.Scan(into...))
-			row := []byte(table)
-			for _, value := range values {
-				row = strconv.AppendBool(append(strconv.AppendInt(append(row, ' '), int64(len(value)), 10), ' '), value == nil)
-				row = append(row, value...)
-			}
-			out = append(out, string(row))
-		}
-		require.NoError(s.t, rows.Err())
-		require.NoError(s.t, rows.Close())
+		out = append(out, s.rowsOf(table)...)
 	}
 	require.NoError(s.t, filepath.WalkDir(filepath.Join(s.dir, "uploads"), func(path string, d fs.DirEntry, err error) error {
 		if err == nil && !d.IsDir() {

@@ -259,7 +259,7 @@ func (d *door) search(ctx context.Context, c ingest.Caller, m *models.Message, q
 	}
 	var out []string
 	for i, h := range found.Hits {
-		out = append(out, fmt.Sprintf("%d. %s\n%s", i+1, h.Title, cut(strings.Join(strings.Fields(h.Sentence.Text), " "), mostText)))
+		out = append(out, fmt.Sprintf("%d. %s\n%s", i+1, cut(h.Title, titleLength), cut(strings.Join(strings.Fields(h.Sentence.Text), " "), mostText)))
 	}
 	if len(out) == 0 {
 		out = []string{"Nothing found."}

@@ -421,6 +421,24 @@ func TestWebhook(t *testing.T) {
 	s.told(7, "Waits.")
 }
 
+// A token that Telegram does not know is a process that is not ready, not one that hears nothing.
+func TestAWrongTokenIsNotReady(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, databases["sqlite"])
+	cfg := s.config()
+	require.NoError(t, cfg.Token.UnmarshalText([]byte("12345:another")))
+	d, err := newDoor(t.Context(), s.parts, s.app, cfg)
+	require.NoError(t, err)
+	require.NoError(t, d.api.ready(t.Context()))
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() { defer close(done); _ = d.poll(ctx) }()
+	require.Eventually(t, func() bool { return d.api.ready(t.Context()) != nil }, 20*time.Second, time.Millisecond)
+	cancel()
+	<-done
+	require.NotContains(t, fmt.Sprint(d.api.ready(t.Context())), "another")
+}
+
 func TestSettings(t *testing.T) {
 	t.Parallel()
 	good := func() (b Bot) {

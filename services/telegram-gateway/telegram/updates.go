@@ -27,7 +27,7 @@ const chatsAtOnce = 8
 func (d *door) poll(ctx context.Context) error {
 	if !d.until(ctx, "deleteWebhook", func(ctx context.Context) error { // else Telegram refuses getUpdates
 		_, err := d.api.DeleteWebhook(ctx, &bot.DeleteWebhookParams{})
-		return err
+		return d.api.note(err)
 	}) {
 		return nil
 	}
