@@ -73,6 +73,7 @@ require (
 	github.com/millweir/millweir/pkg/taskstate v0.0.0
 	github.com/millweir/millweir/proto v0.0.0
 	github.com/prometheus/client_golang v1.25.0
+	github.com/rabbitmq/amqp091-go v1.16.0
 	github.com/rcrowley/go-metrics v0.0.0-20250401214520-65e299d6c5c9
 	github.com/redis/rueidis v1.0.79
 	github.com/stretchr/testify v1.12.1

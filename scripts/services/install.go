@@ -27,7 +27,7 @@ var debian = map[labserver.Kind][]string{
 // testKinds are what `make test` needs.
 var testKinds = []labserver.Kind{
 	labserver.KindMariaDB, labserver.KindPostgres, labserver.KindRedis, labserver.KindSentinel, labserver.KindChroma,
-	labserver.KindKafka,
+	labserver.KindKafka, labserver.KindRabbitMQ,
 }
 
 // deps installs what the tests need.

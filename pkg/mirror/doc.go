@@ -1,0 +1,17 @@
+// Package mirror keeps a copy of every unfinished task in a quorum queue of RabbitMQ (design D19). The row is the truth: the mirror
+// compares rows with copies and is known to no door, worker, table or transaction.
+//
+// One Mirror acts: the one whose connection holds the exclusive queue rise.tasks.mirror. Its publisher copies unfinished tasks that it
+// knows no copy of. Its drainer goes through the queue in rounds: a copy whose row, read after the copy was taken, has ended is
+// acknowledged; every other copy is published anew at the tail and acknowledged once that is confirmed. So it learns which copies
+// there are, and none stays at the head.
+//
+// What a crash leaves, and who mends it:
+//
+//	died after …         left                                           mended by
+//	the publish          a copy that no mirror knows                    the first round of the next mirror meets it
+//	the take             a copy that goes back to the head              the next round; the delivery is counted
+//	the republish        two copies of one task                         both go when the task ends
+//	the acknowledgement  nothing
+//	a failure's row      a row of mirror_failure                        the next mirror removes it with a confirm or the end
+package mirror

@@ -1,0 +1,208 @@
+package mirror
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/millweir/millweir/pkg/pause"
+)
+
+const (
+	roundEvery = 15 * time.Minute // without a reason
+	countEvery = time.Second      // of looks at the queue's length
+	fewerEvery = 10 * time.Second // of rounds for a queue that has fewer copies than are known: somebody may hold them for a moment
+	onePace    = time.Millisecond // of each copy: at most 1,000 a second
+	againEvery = time.Second      // until a rotation that was refused is tried again
+	mostTaken  = 8 << 20          // bytes of copies that are taken at once
+)
+
+// drainer goes round the queue.
+type drainer struct {
+	*session
+	away   bool // the database did not answer last time
+	fewer  time.Time
+	strays int // copies without a row in this round
+}
+
+func newDrainer(s *session) *drainer { return &drainer{session: s} }
+
+// run goes round at once and then whenever there is a reason, until ctx or the connection ends.
+func (d *drainer) run(ctx context.Context) error {
+	for ctx.Err() == nil {
+		if err := d.round(ctx); err != nil {
+			return err
+		}
+		if err := d.rest(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// rest returns when there is a reason for a round.
+func (d *drainer) rest(ctx context.Context) error {
+	next := time.NewTimer(roundEvery)
+	defer next.Stop()
+	count := time.NewTicker(countEvery)
+	defer count.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-d.wake:
+			return nil
+		case <-next.C:
+			return nil
+		case <-count.C:
+			known := d.known.count() // first: what is known by now is in the queue
+			ready, err := d.drain.ready()
+			if err != nil {
+				return err
+			}
+			d.ready.Store(int64(ready))
+			if now := d.d.Clock(); ready < known && now.Sub(d.fewer) >= fewerEvery {
+				d.fewer = now
+				return nil
+			}
+		}
+	}
+}
+
+// round takes every copy that was there when it began.
+func (d *drainer) round(ctx context.Context) error {
+	d.publishing.Lock() // no batch is under way that would carry the mark of the round before
+	d.known.begin()
+	mark := d.mark()
+	d.publishing.Unlock()
+	d.strays = 0
+	for over := false; !over; {
+		if !d.databaseBack(ctx) {
+			return nil
+		}
+		began := d.d.Clock()
+		var taken []amqp.Delivery
+		var err error
+		if taken, over, err = d.take(mark); err != nil {
+			return err
+		}
+		d.acts()
+		if err := d.settle(ctx, taken, mark); err != nil {
+			return err
+		}
+		if !pause.For(ctx, time.Duration(len(taken))*onePace-d.d.Clock().Sub(began)) {
+			return nil
+		}
+	}
+	d.unknown.Store(int64(d.strays))
+	d.known.end()
+	return nil
+}
+
+// databaseBack waits while the database is away: nothing is taken then. It reports whether ctx goes on.
+func (d *drainer) databaseBack(ctx context.Context) bool {
+	for d.away {
+		if err := d.d.DB.Ping(ctx); err == nil {
+			d.away = false
+			break
+		}
+		if !pause.For(ctx, againEvery) {
+			return false
+		}
+	}
+	return ctx.Err() == nil
+}
+
+// take takes copies; over says that the round has met all: the queue is empty, or a copy was published in this very round.
+func (d *drainer) take(mark string) (taken []amqp.Delivery, over bool, err error) {
+	for size := 0; len(taken) < d.cfg.Prefetch && size < mostTaken; {
+		c, found, err := d.drain.get()
+		if err != nil || !found {
+			return taken, true, err
+		}
+		taken, size = append(taken, c), size+len(c.Body)
+		if c.CorrelationId == mark {
+			return taken, true, nil
+		}
+	}
+	return taken, false, nil
+}
+
+// settle reads the rows of copies that were taken, acknowledges those whose task has ended and rotates the others.
+func (d *drainer) settle(ctx context.Context, taken []amqp.Delivery, mark string) error {
+	ids, of := make([]uuid.UUID, 0, len(taken)), make([]uuid.UUID, len(taken))
+	for i, c := range taken {
+		if _, id, ok := taskOf(c); ok {
+			ids, of[i] = append(ids, id), id
+		}
+	}
+	found, err := d.rows.of(ctx, ids)
+	if err != nil {
+		d.databaseAway(ctx, err)
+		d.away = true
+	}
+	var rotate []amqp.Delivery
+	var tasks []uuid.UUID
+	for i, c := range taken {
+		status, exists := found[of[i]]
+		switch {
+		case exists && !unfinished(status):
+			d.known.remove(of[i]) // before: the task may be replayed at this moment, and is copied anew then
+			if err := c.Ack(false); err != nil {
+				return wrap("acknowledge the copy of a task that has ended", err)
+			}
+			continue
+		case !exists && !d.away:
+			d.strays++
+		}
+		rotate, tasks = append(rotate, c), append(tasks, of[i])
+	}
+	return d.rotate(ctx, rotate, tasks, mark)
+}
+
+// rotate publishes copies at the tail and acknowledges each once that is confirmed. It goes on until all are: a copy that was given back
+// would be at the head again, with one more delivery counted.
+func (d *drainer) rotate(ctx context.Context, taken []amqp.Delivery, tasks []uuid.UUID, mark string) error {
+	for len(taken) > 0 {
+		messages := make([]amqp.Publishing, len(taken))
+		for i, c := range taken {
+			messages[i] = again(c, mark)
+		}
+		results := d.drain.send(ctx, messages)
+		d.note(ctx, results)
+		var left []amqp.Delivery
+		var of []uuid.UUID
+		bind := false
+		for i, r := range results {
+			switch r.result {
+			case confirmed:
+				if tasks[i] != uuid.Nil {
+					d.known.add(tasks[i])
+				}
+				if err := taken[i].Ack(false); err != nil {
+					return wrap("acknowledge a copy that was rotated", err)
+				}
+				continue
+			case failed:
+				return fmt.Errorf("rotate: %s", r.reason)
+			case returned:
+				bind = true
+			case refused, timedOut:
+			}
+			left, of = append(left, taken[i]), append(of, tasks[i])
+		}
+		if bind {
+			if err := d.bindAgain(ctx); err != nil {
+				return err
+			}
+		}
+		if len(left) > 0 && !pause.For(ctx, againEvery) {
+			return nil
+		}
+		taken, tasks = left, of
+	}
+	return nil
+}

@@ -1,0 +1,93 @@
+package mirror
+
+import (
+	"bytes"
+	"slices"
+	"sync"
+
+	"github.com/google/uuid"
+)
+
+// known are the tasks that have a copy, as the queue itself has told on this connection, each with the round in which its copy was last
+// met or published. It is safe for concurrent use.
+type known struct {
+	mu     sync.Mutex
+	rounds map[uuid.UUID]int
+	round  int  // the present one, or the last
+	first  bool // a whole round is over: what is not known has no copy
+}
+
+func newKnown() *known { return &known{rounds: map[uuid.UUID]int{}} }
+
+// begin begins a round and returns its number.
+func (k *known) begin() int {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.round++
+	return k.round
+}
+
+// end ends the round: a task whose copy was not met has none.
+func (k *known) end() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.first = true
+	for id, round := range k.rounds {
+		if round < k.round {
+			delete(k.rounds, id)
+		}
+	}
+}
+
+// add notes a copy that was met and confirmed anew, or published and confirmed.
+func (k *known) add(id uuid.UUID) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.rounds[id] = k.round
+}
+
+// remove forgets a copy that is about to be acknowledged.
+func (k *known) remove(id uuid.UUID) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	delete(k.rounds, id)
+}
+
+func (k *known) has(id uuid.UUID) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	_, has := k.rounds[id]
+	return has
+}
+
+func (k *known) count() int {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return len(k.rounds)
+}
+
+// complete reports whether a first round of the connection is over.
+func (k *known) complete() bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.first
+}
+
+// current is the number of the present or last round.
+func (k *known) current() int {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.round
+}
+
+// all returns the tasks in the order of their ids.
+func (k *known) all() []uuid.UUID {
+	k.mu.Lock()
+	out := make([]uuid.UUID, 0, len(k.rounds))
+	for id := range k.rounds {
+		out = append(out, id)
+	}
+	k.mu.Unlock()
+	slices.SortFunc(out, func(a, b uuid.UUID) int { return bytes.Compare(a[:], b[:]) })
+	return out
+}

@@ -1,0 +1,352 @@
+package mirror
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+)
+
+const (
+	dialTime  = 10 * time.Second // of a connection with its handshake
+	closeTime = time.Second      // of an orderly goodbye
+	callTime  = 5 * time.Second  // of a question: RabbitMQ 3.10 leaves a basic.get without an answer while the queue has no leader
+	heartbeat = 10 * time.Second // a connection without an answer for two of these is closed
+)
+
+// errStandby says that another mirror holds the exclusive queue.
+var errStandby = errors.New("another stream-mirror acts")
+
+// link is one connection to RabbitMQ with the topology of the copies.
+type link struct {
+	cfg     Config
+	conn    *amqp.Connection
+	raw     net.Conn
+	unwatch func() bool
+
+	mu      sync.Mutex
+	blocked string // why the broker takes no messages now; empty: it does
+	watched chan struct{}
+}
+
+// dial connects. The connection is closed when ctx ends, or by close. The error has no password in it.
+func dial(ctx context.Context, cfg Config, name string) (*link, error) {
+	uri, err := amqp.ParseURI(cfg.URL)
+	if err != nil {
+		return nil, errors.New("connect to RabbitMQ: RABBITMQ_URL is no address of it")
+	}
+	l := &link{cfg: cfg, watched: make(chan struct{})}
+	properties := amqp.NewConnectionProperties()
+	properties.SetClientConnectionName(name)
+	config := amqp.Config{
+		Heartbeat: heartbeat, Properties: properties, Vhost: cfg.VHost,
+		Dial: func(network, addr string) (net.Conn, error) {
+			conn, err := (&net.Dialer{Timeout: dialTime}).DialContext(ctx, network, addr)
+			if err != nil {
+				return nil, err
+			}
+			l.raw = conn
+			return conn, conn.SetDeadline(time.Now().Add(dialTime)) // the library ends it after the handshake
+		},
+	}
+	if cfg.VHost == "" {
+		config.Vhost = uri.Vhost
+	}
+	if uri.Scheme == "amqps" {
+		config.TLSClientConfig = &tls.Config{ServerName: uri.Host, MinVersion: tls.VersionTLS12}
+	}
+	if l.conn, err = amqp.DialConfig(cfg.URL, config); err != nil {
+		if l.raw != nil {
+			_ = l.raw.Close()
+		}
+		return nil, fmt.Errorf("connect to RabbitMQ at %s:%d, vhost %q: %w", uri.Host, uri.Port, config.Vhost, err)
+	}
+	go l.watchBlocked(l.conn.NotifyBlocked(make(chan amqp.Blocking)))
+	l.unwatch = context.AfterFunc(ctx, l.end)
+	return l, nil
+}
+
+// watchBlocked notes when the broker has an alarm and takes no messages.
+func (l *link) watchBlocked(blocking <-chan amqp.Blocking) {
+	defer close(l.watched)
+	for b := range blocking {
+		l.mu.Lock()
+		l.blocked = ""
+		if b.Active {
+			l.blocked = b.Reason
+		}
+		l.mu.Unlock()
+	}
+}
+
+// refuses returns why the broker takes no messages now; empty: it does.
+func (l *link) refuses() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.blocked
+}
+
+// end says goodbye and closes the connection also when nobody answers. What was taken and not acknowledged goes back to the queue.
+func (l *link) end() {
+	_ = l.conn.CloseDeadline(time.Now().Add(closeTime))
+	_ = l.raw.Close()
+}
+
+// close ends the connection and waits for what watches it.
+func (l *link) close() {
+	l.unwatch()
+	l.end()
+	<-l.watched
+}
+
+// closed is told why the connection ended.
+func (l *link) closed() <-chan *amqp.Error { return l.conn.NotifyClose(make(chan *amqp.Error, 1)) }
+
+// limited runs a question to the broker; without an answer in time it ends the connection, and so the question.
+func (l *link) limited(f func() error) error {
+	limit := time.AfterFunc(callTime, l.end)
+	err := f()
+	if !limit.Stop() {
+		return fmt.Errorf("no answer within %s: the queue %s has no leader, or the server hangs", callTime, l.cfg.Queue)
+	}
+	return err
+}
+
+// once runs f on a channel of its own: an error of a declaration closes the channel.
+func (l *link) once(f func(ch *amqp.Channel) error) error {
+	return l.limited(func() error {
+		ch, err := l.conn.Channel()
+		if err != nil {
+			return err
+		}
+		err = f(ch)
+		_ = ch.Close()
+		return err
+	})
+}
+
+// code is the AMQP code of an error; 0: none.
+func code(err error) int {
+	var e *amqp.Error
+	if errors.As(err, &e) {
+		return e.Code
+	}
+	return 0
+}
+
+// lock declares the exclusive queue of the mirror that acts. errStandby: another connection holds it.
+func (l *link) lock() error {
+	err := l.once(func(ch *amqp.Channel) error {
+		_, err := ch.QueueDeclare(l.cfg.Lock, false, false, true, false, nil)
+		return err
+	})
+	switch code(err) {
+	case amqp.ResourceLocked:
+		return errStandby
+	case amqp.AccessRefused:
+		return fmt.Errorf("the user of RABBITMQ_URL may not declare the queue %s, by which one stream-mirror acts: grant it configure on that name: %w", l.cfg.Lock, err)
+	}
+	return wrap("declare the exclusive queue", err)
+}
+
+// declare makes the exchanges and queues with their bindings, or finds them: a queue with other arguments, or one that the user has no
+// right to declare, is used as it is, with a warning.
+func (l *link) declare() (warning string, err error) {
+	type step struct {
+		what            string
+		active, passive func(ch *amqp.Channel) error
+	}
+	c := l.cfg
+	exchange := func(name, kind string) step {
+		return step{
+			"exchange " + name,
+			func(ch *amqp.Channel) error { return ch.ExchangeDeclare(name, kind, true, false, false, false, nil) },
+			func(ch *amqp.Channel) error {
+				return ch.ExchangeDeclarePassive(name, kind, true, false, false, false, nil)
+			},
+		}
+	}
+	queue := func(name string, args amqp.Table) step {
+		return step{
+			"queue " + name,
+			func(ch *amqp.Channel) error {
+				_, err := ch.QueueDeclare(name, true, false, false, false, args)
+				return err
+			},
+			func(ch *amqp.Channel) error {
+				_, err := ch.QueueDeclarePassive(name, true, false, false, false, nil)
+				return err
+			},
+		}
+	}
+	bind := func(name, key, exchange string) step {
+		return step{"binding of " + name, func(ch *amqp.Channel) error { return ch.QueueBind(name, key, exchange, false, nil) }, nil}
+	}
+	for _, s := range []step{
+		exchange(c.DLX, "fanout"), queue(c.dlq(), amqp.Table{"x-queue-type": "quorum"}), bind(c.dlq(), "", c.DLX),
+		exchange(c.Exchange, "topic"), queue(c.Queue, c.arguments()), bind(c.Queue, c.RoutingKey, c.Exchange),
+	} {
+		err := l.once(s.active)
+		switch {
+		case err == nil:
+			continue
+		case code(err) == amqp.PreconditionFailed && s.passive != nil:
+			warning = fmt.Sprintf("the %s has other arguments than contract §5 says: %v. It is used as it is; a policy mends it: "+
+				`rabbitmqctl set_policy --apply-to queues rise "^%s$" '{"dead-letter-exchange":"%s","delivery-limit":%d,"max-length":%d,"overflow":"%s"}'`,
+				s.what, err, c.Queue, c.DLX, c.DeliveryLimit, c.QueueMaxLength, c.Overflow)
+		case code(err) == amqp.AccessRefused:
+			warning = fmt.Sprintf("the user of RABBITMQ_URL may not declare the %s: %v. It has to be there already", s.what, err)
+		default:
+			return "", wrap("declare the "+s.what, err)
+		}
+		if s.passive == nil {
+			continue // whether a binding is there is told by what comes back
+		}
+		if err := l.once(s.passive); err != nil {
+			return "", fmt.Errorf("the %s is not there, and the user of RABBITMQ_URL may not declare it: declare it, or grant the user configure on it: %w", s.what, err)
+		}
+	}
+	return warning, nil
+}
+
+// wrap says what was being done; nil for nil.
+func wrap(doing string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%s: %w", doing, err)
+}
+
+// channel opens a channel that confirms.
+func (l *link) channel() (*channel, error) {
+	ch, err := l.conn.Channel()
+	if err != nil {
+		return nil, wrap("open a channel", err)
+	}
+	c := &channel{ch: ch, link: l, take: make(chan map[string]string), over: make(chan struct{})}
+	go c.watchReturns(ch.NotifyReturn(make(chan amqp.Return)))
+	if err := ch.Confirm(false); err != nil {
+		return nil, wrap("ask for confirms", err)
+	}
+	return c, nil
+}
+
+// channel publishes with confirms and Returns. One caller at a time.
+type channel struct {
+	link *link
+	ch   *amqp.Channel
+	take chan map[string]string // what came back since the last time
+	over chan struct{}          // closed with the channel
+}
+
+// watchReturns collects what came back, by message id, with the reason.
+func (c *channel) watchReturns(returns <-chan amqp.Return) {
+	defer close(c.over)
+	back := map[string]string{}
+	for {
+		select {
+		case r, open := <-returns:
+			if !open {
+				return
+			}
+			back[r.MessageId] = fmt.Sprintf("returned: %s", r.ReplyText)
+		case c.take <- back:
+			back = map[string]string{}
+		}
+	}
+}
+
+// returned are the messages that came back. The library hands a Return over before the confirm of the same message: whoever saw that
+// confirm finds it here.
+func (c *channel) returned() map[string]string {
+	select {
+	case back := <-c.take:
+		return back
+	case <-c.over:
+		return nil
+	}
+}
+
+// result of one message, as rabbit_publish_total has it.
+type result string
+
+const (
+	confirmed result = "confirmed"
+	returned  result = "returned" // no queue is bound: confirmed all the same
+	refused   result = "refused"  // the queue is full, or was removed
+	timedOut  result = "timeout"  // no confirm in time: rabbit.publisher_timeout
+	failed    result = "failed"   // no connection: rabbit.enqueue_failed
+)
+
+// sent is what became of a message.
+type sent struct {
+	result result
+	reason string                     // of all but confirmed
+	late   *amqp.DeferredConfirmation // of a timeout: it may still come
+	took   time.Duration
+}
+
+// send publishes messages one after the other and then waits for what became of all of them, at most the publish timeout.
+func (c *channel) send(ctx context.Context, messages []amqp.Publishing) []sent {
+	out, waits := make([]sent, len(messages)), make([]*amqp.DeferredConfirmation, len(messages))
+	began := time.Now()
+	for i, m := range messages {
+		d, err := c.ch.PublishWithDeferredConfirmWithContext(ctx, c.link.cfg.Exchange, c.link.cfg.RoutingKey, true, false, m)
+		if err != nil {
+			out[i] = sent{result: failed, reason: err.Error()}
+			continue
+		}
+		waits[i] = d
+	}
+	limit, cancel := context.WithTimeout(ctx, c.link.cfg.PublishTimeout)
+	defer cancel()
+	for i, d := range waits {
+		if d == nil {
+			continue
+		}
+		ok, err := d.WaitContext(limit)
+		switch took := time.Since(began); {
+		case err != nil && ctx.Err() == nil:
+			out[i] = sent{timedOut, fmt.Sprintf("no confirm within %s", c.link.cfg.PublishTimeout), d, took}
+		case err != nil:
+			out[i] = sent{result: failed, reason: err.Error()}
+		case ok:
+			out[i] = sent{result: confirmed, took: took}
+		case c.ch.IsClosed():
+			out[i] = sent{result: failed, reason: "the connection ended before the confirm"}
+		default:
+			out[i] = sent{result: refused, reason: "refused by the queue: it is full, or was removed"}
+		}
+	}
+	back := c.returned()
+	for i, m := range messages {
+		if reason, came := back[m.MessageId]; came && out[i].result != failed {
+			out[i] = sent{result: returned, reason: reason, took: out[i].took}
+		}
+	}
+	return out
+}
+
+// get takes the oldest copy; false: there is none.
+func (c *channel) get() (d amqp.Delivery, found bool, err error) {
+	err = c.link.limited(func() (err error) {
+		d, found, err = c.ch.Get(c.link.cfg.Queue, false)
+		return err
+	})
+	return d, found, wrap("take a copy", err)
+}
+
+// ready is how many copies nobody has taken.
+func (c *channel) ready() (n int, err error) {
+	err = c.link.limited(func() error {
+		q, err := c.ch.QueueDeclarePassive(c.link.cfg.Queue, true, false, false, false, nil)
+		n = q.Messages
+		return err
+	})
+	return n, wrap("ask for the queue's length", err)
+}

@@ -1,0 +1,391 @@
+package mirror
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/google/uuid"
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/millweir/millweir/pkg/pause"
+	"github.com/millweir/millweir/pkg/taskstate"
+)
+
+const (
+	lookEvery   = 100 * time.Millisecond // of looks for new tasks
+	overlap     = 2 * time.Second        // ids of one moment are committed so long after each other, and found by the looks
+	mostOverlap = 10 * time.Second       // beyond it the pages find them
+	younger     = 5 * time.Second        // so much younger than the connection is a task that may be copied before the first round
+	passEvery   = time.Second            // between two goes through all tasks
+	pageRows    = 2000
+	restFactor  = 49 // pages and looks at known copies rest so many times as long as they took: 2 % of a core
+	mostBytes   = 4 << 20
+	firstAgain  = time.Second // until a task in mirror_failure is tried again
+	mostAgain   = time.Minute
+)
+
+// missed is an unfinished task without a known copy.
+type missed struct {
+	rounds int // of tries in vain
+	next   time.Time
+	late   *amqp.DeferredConfirmation // of the last try that had no confirm in time
+}
+
+// publisher copies unfinished tasks that no copy is known of.
+type publisher struct {
+	*session
+	missing map[uuid.UUID]*missed
+	failing map[uuid.UUID]bool // with a row in mirror_failure
+	loaded  bool               // failing has what earlier mirrors left
+
+	newest  uuid.UUID // of the ids that a look has seen
+	lookAt  time.Time
+	restTo  time.Time   // pages and watches rest until then
+	place   uuid.UUID   // of the page
+	passAt  time.Time   // when the next pass begins
+	whole   bool        // the pass began after the first round
+	passed  bool        // all tasks were looked at on this connection
+	watched []uuid.UUID // known copies that are still to be looked at
+	watchAt time.Time
+	tidyAt  time.Time
+	covered time.Time
+}
+
+func newPublisher(s *session) *publisher {
+	return &publisher{session: s, missing: map[uuid.UUID]*missed{}, failing: map[uuid.UUID]bool{}, newest: firstID(s.connected)}
+}
+
+// run looks and publishes until ctx or the connection ends.
+func (p *publisher) run(ctx context.Context) error {
+	for pause.For(ctx, lookEvery) {
+		if err := p.look(ctx); err != nil {
+			p.databaseAway(ctx, err)
+			continue
+		}
+		p.log.Reset("database")
+		if err := p.send(ctx); err != nil {
+			return err
+		}
+		p.show()
+	}
+	return nil
+}
+
+// look finds what is missing. Its errors are the database's.
+func (p *publisher) look(ctx context.Context) error {
+	began := p.d.Clock()
+	if !began.Before(p.lookAt) {
+		if err := p.lookNew(ctx); err != nil {
+			return err
+		}
+		p.lookAt = began.Add(4 * p.d.Clock().Sub(began))
+	}
+	if began.Before(p.restTo) {
+		return nil
+	}
+	began = p.d.Clock()
+	for _, step := range []func(context.Context) error{p.page, p.watch, p.tidy} {
+		if err := step(ctx); err != nil {
+			return err
+		}
+	}
+	now := p.d.Clock()
+	p.restTo = now.Add(restFactor * now.Sub(began))
+	return nil
+}
+
+// lookNew reads the tasks that came since the last look, and some before: ids are not committed in their order.
+func (p *publisher) lookNew(ctx context.Context) error {
+	now := p.d.Clock()
+	from := madeAt(p.newest).Add(-overlap)
+	if now.Before(madeAt(p.newest)) {
+		from = now.Add(-overlap)
+	}
+	if earliest := now.Add(-mostOverlap); from.Before(earliest) {
+		from = earliest
+	}
+	for after, full := firstID(from), true; full; {
+		page, err := p.rows.page(ctx, after, pageRows)
+		if err != nil {
+			return err
+		}
+		for _, s := range page {
+			p.judge(s)
+			after = s.id
+		}
+		if bytes.Compare(after[:], p.newest[:]) > 0 {
+			p.newest = after
+		}
+		full = len(page) == pageRows
+	}
+	if p.passed && p.known.complete() {
+		p.covered = now
+		for id := range p.missing {
+			if at := madeAt(id); at.Before(p.covered) {
+				p.covered = at
+			}
+		}
+	}
+	return nil
+}
+
+// page looks at the next tasks of all, whatever their age.
+func (p *publisher) page(ctx context.Context) error {
+	if p.d.Clock().Before(p.passAt) {
+		return nil
+	}
+	if p.place == uuid.Nil {
+		p.whole = p.known.complete()
+	}
+	page, err := p.rows.page(ctx, p.place, pageRows)
+	if err != nil {
+		return err
+	}
+	for _, s := range page {
+		p.judge(s)
+		p.place = s.id
+	}
+	if len(page) == pageRows {
+		return nil
+	}
+	p.place = uuid.Nil
+	if p.whole {
+		p.passed, p.passAt = true, p.d.Clock().Add(passEvery)
+	}
+	return nil
+}
+
+// watch looks at the next known copies: a task that has ended wakes the drainer.
+func (p *publisher) watch(ctx context.Context) error {
+	if len(p.watched) == 0 {
+		now := p.d.Clock()
+		if now.Before(p.watchAt) {
+			return nil
+		}
+		p.watched, p.watchAt = p.known.all(), now.Add(passEvery)
+	}
+	n := min(mostRows, len(p.watched))
+	found, err := p.rows.of(ctx, p.watched[:n])
+	if err != nil {
+		return err
+	}
+	for id, status := range found {
+		p.judge(state{id: id, status: status})
+	}
+	p.watched = p.watched[n:]
+	return nil
+}
+
+// judge compares one task with the known copies.
+func (p *publisher) judge(s state) {
+	has := p.known.has(s.id)
+	if !unfinished(s.status) {
+		delete(p.missing, s.id)
+		if has {
+			p.ended()
+		}
+		return
+	}
+	if has {
+		delete(p.missing, s.id)
+		return
+	}
+	fresh := !madeAt(s.id).Before(p.connected.Add(younger))
+	if p.missing[s.id] == nil && (fresh || p.known.complete()) {
+		p.missing[s.id] = &missed{}
+	}
+}
+
+// tidy removes the rows of mirror_failure whose tasks have a copy or have ended, also those that earlier mirrors left.
+func (p *publisher) tidy(ctx context.Context) error {
+	now := p.d.Clock()
+	if now.Before(p.tidyAt) || !p.known.complete() {
+		return nil
+	}
+	for after := ""; !p.loaded; {
+		ids, last, err := p.rows.failures(ctx, after, mostRows)
+		if err != nil {
+			return err
+		}
+		for _, id := range ids {
+			p.failing[id] = true
+		}
+		after, p.loaded = last, last == ""
+	}
+	ids := slices.Collect(maps.Keys(p.failing))
+	found, err := p.rows.of(ctx, ids)
+	if err != nil {
+		return err
+	}
+	gone := slices.DeleteFunc(ids, func(id uuid.UUID) bool { return unfinished(found[id]) && !p.known.has(id) })
+	if err := p.remove(ctx, gone); err != nil {
+		return err
+	}
+	p.tidyAt = now.Add(passEvery)
+	return nil
+}
+
+// remove removes rows of mirror_failure.
+func (p *publisher) remove(ctx context.Context, ids []uuid.UUID) error {
+	if err := p.rows.removeFailures(ctx, ids); err != nil {
+		return err
+	}
+	for _, id := range ids {
+		delete(p.failing, id)
+	}
+	return nil
+}
+
+// room is how many copies may still be published: a full queue refuses rotation too.
+func (p *publisher) room() int {
+	return p.cfg.QueueMaxLength - reserve - max(p.known.count(), int(p.ready.Load()))
+}
+
+// due are the missing tasks that may be tried now, the oldest first, no more than fit.
+func (p *publisher) due(ctx context.Context) []uuid.UUID {
+	now := p.d.Clock()
+	var ids []uuid.UUID
+	for id, m := range p.missing {
+		if !now.Before(m.next) {
+			ids = append(ids, id)
+		}
+	}
+	if len(ids) == 0 {
+		return nil
+	}
+	if reason := p.link.refuses(); reason != "" {
+		p.log.Log(ctx, slog.LevelWarn, "blocked", "mirror: RabbitMQ takes no messages", slog.String("reason", reason))
+		p.set("RabbitMQ takes no messages: "+reason, nil)
+		return nil
+	}
+	room := p.room()
+	if room <= 0 {
+		full := fmt.Sprintf("%d unfinished tasks have no copy: the queue has %d copies, and the mirror stops %d below RABBITMQ_QUEUE_MAX_LENGTH %d. "+
+			"End or cancel tasks, or raise it", len(p.missing), max(p.known.count(), int(p.ready.Load())), reserve, p.cfg.QueueMaxLength)
+		p.log.Log(ctx, slog.LevelWarn, "full", "mirror: the queue is full", slog.String("problem", full))
+		p.set(full, nil)
+		return nil
+	}
+	if p.log.Reset("blocked") || p.log.Reset("full") {
+		p.set(p.topology, nil)
+	}
+	slices.SortFunc(ids, func(a, b uuid.UUID) int { return bytes.Compare(a[:], b[:]) })
+	return ids[:min(len(ids), room, mostRows)]
+}
+
+// send publishes what is due. Its error ends the connection.
+func (p *publisher) send(ctx context.Context) error {
+	ids := p.due(ctx)
+	if len(ids) == 0 {
+		return nil
+	}
+	tasks, err := p.rows.tasks(ctx, ids)
+	if err != nil {
+		p.databaseAway(ctx, err)
+		return nil
+	}
+	open := make(map[uuid.UUID]bool, len(tasks))
+	for _, t := range tasks {
+		open[uuid.MustParse(t.ID)] = true
+	}
+	for _, id := range ids {
+		if !open[id] {
+			delete(p.missing, id) // it has ended meanwhile: never copied
+		}
+	}
+	p.publishing.RLock()
+	failures, err := p.publishAll(ctx, tasks)
+	p.publishing.RUnlock()
+	if dbErr := p.rows.putFailures(ctx, failures); dbErr != nil {
+		p.databaseAway(ctx, dbErr)
+	} else {
+		for _, f := range failures {
+			p.failing[f.id] = true
+		}
+	}
+	return err
+}
+
+// publishAll publishes the copies of tasks, each with all its tries, and returns those that have none after them.
+func (p *publisher) publishAll(ctx context.Context, tasks []taskstate.Task) (failures []failure, err error) {
+	var messages []amqp.Publishing
+	var ids []uuid.UUID
+	size, mark, back := 0, p.mark(), p.publish.returned()
+	for _, t := range tasks {
+		id := uuid.MustParse(t.ID)
+		switch m := p.missing[id]; {
+		case p.known.has(id):
+			delete(p.missing, id) // the drainer has met it
+			continue
+		case m.late != nil && m.late.Acked() && back[t.ID] == "":
+			p.has(id)
+			continue
+		}
+		message, err := copyOf(t, mark)
+		if err != nil {
+			failures = append(failures, p.failed(id, err.Error(), 0))
+			continue
+		}
+		if size += len(message.Body); size > mostBytes && len(messages) > 0 {
+			break // the next look takes the rest
+		}
+		messages, ids = append(messages, message), append(ids, id)
+	}
+	for try := 1; len(messages) > 0; try++ {
+		results := p.publish.send(ctx, messages)
+		p.note(ctx, results)
+		var again []amqp.Publishing
+		var left []uuid.UUID
+		bind := false
+		for i, r := range results {
+			switch {
+			case r.result == confirmed:
+				p.has(ids[i])
+				continue
+			case r.result == failed:
+				return failures, fmt.Errorf("publish: %s", r.reason)
+			}
+			bind = bind || r.result == returned
+			p.missing[ids[i]].late = r.late
+			if try == p.cfg.PublishRetries {
+				failures = append(failures, p.failed(ids[i], r.reason, try))
+				continue
+			}
+			again, left = append(again, messages[i]), append(left, ids[i])
+		}
+		if bind {
+			if err := p.bindAgain(ctx); err != nil {
+				return failures, err
+			}
+		}
+		messages, ids = again, left
+	}
+	return failures, nil
+}
+
+// has notes a confirmed copy.
+func (p *publisher) has(id uuid.UUID) {
+	p.known.add(id)
+	delete(p.missing, id)
+}
+
+// failed notes that a task has no copy after all its tries; it is tried again later.
+func (p *publisher) failed(id uuid.UUID, reason string, tries int) failure {
+	m := p.missing[id]
+	m.next = p.d.Clock().Add(pause.Nth(m.rounds, firstAgain, mostAgain))
+	m.rounds++
+	return failure{id, reason, tries}
+}
+
+// show sets the figures once all tasks were compared with the queue on this connection.
+func (p *publisher) show() {
+	if !p.known.complete() {
+		return
+	}
+	p.metrics.gauges.show(&figures{copies: p.known.count(), missing: len(p.missing), unknown: int(p.unknown.Load()), covered: p.covered})
+}

@@ -1,0 +1,30 @@
+-- Statements of the mirror. t is a task's state.
+
+-- A page of all states in the order of their ids, which is that of their making, with the database's clock.
+-- name: States
+SELECT @textid(t.id), t.status, @now
+FROM ingest_task_state t @force(PRIMARY)
+WHERE t.id > ?
+ORDER BY t.id
+LIMIT ?
+
+-- name: StatesOf
+SELECT @textid(t.id), t.status, @now
+FROM ingest_task_state t @force(PRIMARY)
+WHERE t.id IN (@list)
+
+-- name: FailurePut
+INSERT INTO mirror_failure (task_id, reason, tries, created_at, updated_at)
+VALUES (?, ?, ?, ?, ?)
+ON CONFLICT (task_id) DO UPDATE SET reason = excluded.reason, tries = mirror_failure.tries + excluded.tries, updated_at = excluded.updated_at
+
+-- name: FailureRemove
+DELETE FROM mirror_failure
+WHERE task_id IN (@list)
+
+-- name: FailureIDs
+SELECT task_id
+FROM mirror_failure
+WHERE task_id > ?
+ORDER BY task_id
+LIMIT ?
