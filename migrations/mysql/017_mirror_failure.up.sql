@@ -6,5 +6,6 @@ CREATE TABLE IF NOT EXISTS mirror_failure (
     tries INT NOT NULL, -- messages that were sent in vain
     created_at DATETIME(6) NOT NULL,
     updated_at DATETIME(6) NOT NULL,
-    PRIMARY KEY (task_id)
+    PRIMARY KEY (task_id),
+    KEY ix_mirror_failure_updated (updated_at, task_id)
 ) ENGINE=InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;

@@ -8,3 +8,4 @@ CREATE TABLE mirror_failure (
     updated_at TEXT NOT NULL,
     PRIMARY KEY (task_id)
 );
+CREATE INDEX ix_mirror_failure_updated ON mirror_failure (updated_at, task_id);

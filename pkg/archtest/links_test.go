@@ -17,8 +17,9 @@ var (
 	vectors    = []string{prefix + "pkg/ingest/vector/...", prefix + "pkg/ingest/embed/..."}
 	redis      = []string{"github.com/redis/rueidis/...", prefix + "pkg/streammq/..."}
 	kafka      = []string{"github.com/IBM/sarama/..."}
+	rabbit     = []string{"github.com/rabbitmq/amqp091-go"}
 	gin        = []string{"github.com/gin-gonic/gin/..."}
-	everything = [][]string{pdfEngine, sqlite, embedded, tokenizer, vectors, redis, kafka, gin, allVocabs}
+	everything = [][]string{pdfEngine, sqlite, embedded, tokenizer, vectors, redis, kafka, gin, rabbit, allVocabs}
 )
 
 // links says of each program what it links of all that, and how many packages at most.
@@ -27,12 +28,13 @@ var links = map[string]struct {
 	most int
 }{
 	"outbox-relay":     {[][]string{kafka}, 560},
+	"stream-mirror":    {[][]string{rabbit}, 560},
 	"stream-worker":    {[][]string{redis, pdfEngine, tokenizer, vectors}, 700},
 	"kafka-consumer":   {[][]string{kafka, pdfEngine, tokenizer, vectors, redis}, 760}, // Redis: dead letters that rows owe it (design D11)
 	"reclaimer":        {[][]string{redis, kafka, tokenizer, vectors}, 720},            // it serves either transport
 	"ingest-api":       {[][]string{redis, kafka, vectors, gin}, 760},
 	"telegram-gateway": {[][]string{redis, kafka, vectors}, 760},
-	"millweir":         {everything[:len(everything)-1], 900},
+	"millweir":         {everything[:len(everything)-2], 900},
 	// The command line without dev: it asks servers and opens databases, and serves nothing.
 	"millweir/millweir-cli": {[][]string{kafka, redis, vectors}, 660},
 }

@@ -258,6 +258,8 @@ type Service interface {
 	Cancel(ctx context.Context, c Caller, id string) (taskstate.Task, error)
 	Suspend(ctx context.Context, c Caller, id, why string) (taskstate.Task, error)
 	Resume(ctx context.Context, c Caller, id, why string) (taskstate.Task, error)
+	// Uncopied lists tasks of which RabbitMQ has no copy.
+	Uncopied(ctx context.Context, c Caller, after *taskstate.Cursor, limit int) ([]tasks.Uncopied, error)
 	// Explain says where the task is, who holds it until when, which delivery carries it and what happens next.
 	Explain(ctx context.Context, c Caller, id string) (Explanation, error)
 	// Watch returns a channel of the task's states: at once and on every change of status or progress, in order,

@@ -1,6 +1,8 @@
 package mirror
 
 import (
+	"context"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -8,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/millweir/millweir/pkg/taskstate"
+	"github.com/millweir/millweir/pkg/taskstore"
 )
 
 // Until the first round of a connection is over only a task that is at least 5 s younger than it is missing: a row that was made again
@@ -35,6 +38,33 @@ func TestBeforeTheFirstRoundOnlyYoungTasksAreMissing(t *testing.T) {
 	require.Empty(t, p.wake, "what has ended without a copy asks for no round")
 	p.judge(state{id: restored, status: taskstate.StatusSucceeded})
 	require.Len(t, p.wake, 1)
+}
+
+// Whoever removes the row of a task without a copy asks for a try at once; a row that is there waits for its turn.
+func TestARemovedFailureIsTriedAtOnce(t *testing.T) {
+	t.Parallel()
+	store, err := taskstore.Open(t.Context(), taskstore.Config{DatabaseURL: "sqlite:" + filepath.Join(t.TempDir(), "a.db")})
+	require.NoError(t, err)
+	defer func() { require.NoError(t, store.Close()) }()
+	_, err = store.Migrate(t.Context())
+	require.NoError(t, err)
+	removed, kept := uuid.Must(uuid.NewV7()), uuid.Must(uuid.NewV7())
+	_, err = store.Submit(t.Context(), func(context.Context, taskstate.Tx, taskstate.DBClock) ([]taskstate.NewTask, error) {
+		return []taskstate.NewTask{{Task: taskstate.Task{ID: kept.String(), UserID: "anna", Type: "document", Channel: "http", MaxAttempts: 3}}}, nil
+	})
+	require.NoError(t, err)
+	m := &Mirror{d: Deps{DB: store, Clock: time.Now}, rows: newRows(store)}
+	p := newPublisher(&session{Mirror: m, known: newKnown()})
+	p.known.end()
+	later := time.Now().Add(time.Hour)
+	for _, id := range []uuid.UUID{removed, kept} {
+		p.missing[id], p.failing[id] = &missed{next: later}, true
+	}
+	require.NoError(t, p.rows.putFailures(t.Context(), []failure{{kept, "no confirm", 3}}))
+	require.NoError(t, p.tidy(t.Context()))
+	require.Zero(t, p.missing[removed].next)
+	require.Equal(t, later, p.missing[kept].next)
+	require.Equal(t, map[uuid.UUID]bool{kept: true}, p.failing)
 }
 
 // A round forgets what it did not meet, and nothing else.

@@ -40,8 +40,7 @@ type missed struct {
 type publisher struct {
 	*session
 	missing map[uuid.UUID]*missed
-	failing map[uuid.UUID]bool // with a row in mirror_failure
-	loaded  bool               // failing has what earlier mirrors left
+	failing map[uuid.UUID]bool // with a row in mirror_failure, as of the last look
 
 	newest  uuid.UUID // of the ids that a look has seen
 	lookAt  time.Time
@@ -201,23 +200,31 @@ func (p *publisher) judge(s state) {
 	}
 }
 
-// tidy removes the rows of mirror_failure whose tasks have a copy or have ended, also those that earlier mirrors left.
+// tidy removes the rows of mirror_failure whose tasks have a copy or have ended, also those that earlier mirrors left. A row that an
+// operator has removed is a try at once.
 func (p *publisher) tidy(ctx context.Context) error {
 	now := p.d.Clock()
 	if now.Before(p.tidyAt) || !p.known.complete() {
 		return nil
 	}
-	for after := ""; !p.loaded; {
+	there := map[uuid.UUID]bool{}
+	for after, more := "", true; more; {
 		ids, last, err := p.rows.failures(ctx, after, mostRows)
 		if err != nil {
 			return err
 		}
 		for _, id := range ids {
-			p.failing[id] = true
+			there[id] = true
 		}
-		after, p.loaded = last, last == ""
+		after, more = last, last != ""
 	}
-	ids := slices.Collect(maps.Keys(p.failing))
+	for id := range p.failing {
+		if m := p.missing[id]; m != nil && !there[id] {
+			m.next = time.Time{}
+		}
+	}
+	p.failing = there
+	ids := slices.Collect(maps.Keys(there))
 	found, err := p.rows.of(ctx, ids)
 	if err != nil {
 		return err

@@ -2,6 +2,7 @@ package tasks
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -38,12 +39,23 @@ func (s *Service) Suspend(ctx context.Context, c Caller, id, why string) (taskst
 	})
 }
 
-// Resume puts a SUSPENDED task back (operators).
-// Errors: taskstate.ErrNotFound, *taskstate.RefusedError, taskstate.ErrUnavailable.
+// Resume puts a SUSPENDED task back (operators). One that is not, and of which RabbitMQ has no copy, stays as it is: the copy is tried
+// again at once. Errors: taskstate.ErrNotFound, *taskstate.RefusedError, taskstate.ErrUnavailable.
 func (s *Service) Resume(ctx context.Context, c Caller, id, why string) (taskstate.Task, error) {
-	return s.operate(ctx, c, id, "resume", func(m taskstate.DBClock, t taskstate.Task) taskstate.Decision {
+	task, err := s.operate(ctx, c, id, "resume", func(m taskstate.DBClock, t taskstate.Task) taskstate.Decision {
 		return taskstate.Resume(m, t, c.Scope.Actor(), why)
 	})
+	var refused *taskstate.RefusedError
+	if !errors.As(err, &refused) {
+		return task, err
+	}
+	switch tries, copyErr := s.copyNow(ctx, c, id); {
+	case copyErr != nil:
+		return taskstate.Task{}, fmt.Errorf("resume task %s: %w", id, copyErr)
+	case !tries:
+		return task, err
+	}
+	return s.d.Store.Get(ctx, c.Scope, id)
 }
 
 // operate applies a person's wish to one task with all that belongs to it.

@@ -62,10 +62,14 @@ type InspectedTask struct {
 	RequestID      NullText           `json:"requestId"` // of the request that made the task
 }
 
-// SuspendedTask is a suspended task with the reason.
+// MirrorFailed is the reason of a task that waits or runs and of which RabbitMQ has no copy.
+const MirrorFailed = "mirror_failed"
+
+// SuspendedTask is a task that a person has to look at, with the reason: it is SUSPENDED, or has no copy in RabbitMQ.
 type SuspendedTask struct {
 	InspectedTask
-	Reason string `json:"reason"`
+	Reason      string   `json:"reason"`
+	MirrorError NullText `json:"mirrorError"` // of MirrorFailed: why there is no copy
 }
 
 // Transition is one row of a task's log.

@@ -23,6 +23,8 @@ var addresses = map[string]string{
 	"REDIS_URL":       "redis://" + dead,
 	"CHROMA_BASE_URL": "http://" + dead,
 
+	"RABBITMQ_URL": "amqp://mill:weir@" + dead,
+
 	"TELEGRAM_BOT_TOKEN": "1:token", "TELEGRAM_WEBHOOK_SECRET": "secret",
 }
 

@@ -53,7 +53,7 @@ func (f *fleet) writeEnv(w io.Writer) error {
 		line("", "KAFKA_BOOTSTRAP_SERVERS", s.URL(""))
 	}
 	if s := running[labserver.KindRabbitMQ]; s != nil {
-		line("# not read yet: ", "RABBITMQ_URL", s.URL(""))
+		line("", "RABBITMQ_URL", s.URL(""))
 	}
 	line("", "INGEST_QUEUE", "redis")
 	line("", "VECTOR_STORE", vectors)

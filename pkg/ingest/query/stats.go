@@ -13,7 +13,8 @@ import (
 // recentWindow is how far back "recent" looks.
 const recentWindow = time.Hour
 
-// Stats returns an operator's counts; Tasks equals the rows' GROUP BY at one instant.
+// Stats returns an operator's counts; Tasks equals the rows' GROUP BY at one instant. SuspendedLength counts tasks without a copy in
+// RabbitMQ too (design D19).
 func (r *Reads) Stats(ctx context.Context, c ingest.Caller) (ingest.Stats, error) {
 	counts, err := r.store.Counts(ctx, c.Scope, "")
 	if err != nil {
@@ -25,6 +26,11 @@ func (r *Reads) Stats(ctx context.Context, c ingest.Caller) (ingest.Stats, error
 		SuspendedLength: counts[taskstate.StatusSuspended],
 		Recent:          map[taskstate.Status]int64{},
 	}
+	uncopied, err := sqldb.ReadRow(ctx, r.store, func(row sqldb.Scanner) (n int64, err error) { return n, row.Scan(&n) }, r.q.Get("UncopiedCount"))
+	if err != nil {
+		return ingest.Stats{}, err
+	}
+	s.SuspendedLength += uncopied
 	if r.queue != nil {
 		if s.StreamLength, err = r.queue.StreamLength(ctx); err != nil {
 			return ingest.Stats{}, err

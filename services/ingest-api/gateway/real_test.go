@@ -158,7 +158,7 @@ func (s *site) rows() []string {
 	var out []string
 	for _, table := range []string{
 		"ingest_task", "ingest_task_transition", "knowledge_base", "knowledge_document", "knowledge_segment", "document_version",
-		"document_metadata", "stored_file", "vector_garbage", "upload_request", "outbox_event",
+		"document_metadata", "stored_file", "vector_garbage", "upload_request", "outbox_event", "mirror_failure",
 	} {
 		out = append(out, s.rowsOf(table)...)
 	}

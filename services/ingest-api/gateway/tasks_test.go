@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"os"
 	"strings"
@@ -103,12 +104,62 @@ func TestStepsOnTasks(t *testing.T) {
 	require.Equal(t, ada, decode[wire.InspectedTask](t, b.get(operator, "/internal/tasks/"+id)).UserID)
 }
 
+// A task of which RabbitMQ has no copy is listed with those that wait for a person, once, and counted with them; it goes on, and
+// whoever resumes it has its copy tried at once.
+func TestTasksWithoutACopyAreListed(t *testing.T) {
+	t.Parallel()
+	everyWorld(t, func(t *testing.T, b *site) {
+		owner, root := b.secrets["owner"], b.secrets["operator"]
+		var ids []string
+		for _, text := range []string{"a", "b", "c", "d", "e"} {
+			ids = append(ids, b.accept(owner, text+".txt", text).TaskID)
+		}
+		for _, id := range []string{ids[1], ids[3]} {
+			require.Equal(t, http.StatusOK, b.send(root, http.MethodPost, "/internal/tasks/"+id+"/suspend", `{"reason":"look at it"}`).Code)
+		}
+		require.Equal(t, http.StatusOK, b.send(owner, http.MethodPost, "/api/knowledge/tasks/"+ids[4]+"/cancel", "").Code)
+		for i, id := range ids { // the first was tried last
+			at := time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC)
+			if i == 0 {
+				at = time.Now().Add(time.Hour)
+			}
+			b.exec("INSERT INTO mirror_failure (task_id, reason, tries, created_at, updated_at) VALUES (?, 'no confirm within 3s', 3, ?, ?)", id, at, at)
+		}
+		require.Equal(t, []string{ids[0], ids[3], ids[1], ids[2]}, b.pagesOf(root, "/internal/tasks/suspended?limit=1", "taskId"))
+		list := decode[wire.List[wire.SuspendedTask]](t, b.get(root, "/internal/tasks/suspended"))
+		require.Len(t, list.Items, 4)
+		require.Equal(t, wire.MirrorFailed, list.Items[0].Reason)
+		require.EqualValues(t, "no confirm within 3s", list.Items[0].MirrorError)
+		require.Equal(t, taskstate.StatusQueued, list.Items[0].Status)
+		require.Equal(t, "look at it", list.Items[1].Reason)
+		require.Empty(t, list.Items[1].MirrorError)
+		stats := decode[wire.Stats](t, b.get(root, "/internal/tasks/stats"))
+		require.EqualValues(t, 2, stats.Counts[taskstate.StatusSuspended])
+		require.EqualValues(t, 4, stats.SuspendedLength)
+
+		resume := func(id string) *httptest.ResponseRecorder {
+			return b.send(root, http.MethodPost, "/internal/tasks/"+id+"/resume", "")
+		}
+		answer := resume(ids[0])
+		require.Equal(t, http.StatusOK, answer.Code, answer.Body.String())
+		require.JSONEq(t, `{"status":"queued","taskId":"`+ids[0]+`"}`, answer.Body.String())
+		require.Equal(t, []string{ids[3], ids[1], ids[2]}, b.pagesOf(root, "/internal/tasks/suspended?limit=2", "taskId"))
+		require.Equal(t, http.StatusConflict, resume(ids[0]).Code, "nothing is left to try")
+	})
+}
+
 // pages pages through a list and returns the ids in their order.
-func (b *bench) pages(target, field string) (ids []string) {
+func (b *bench) pages(target, field string) []string {
+	b.t.Helper()
+	return b.pagesOf(ada, target, field)
+}
+
+// pagesOf does it for somebody.
+func (b *bench) pagesOf(who, target, field string) (ids []string) {
 	b.t.Helper()
 	cursor := ""
 	for range 20 {
-		w := b.get(ada, target+"&cursor="+url.QueryEscape(cursor))
+		w := b.get(who, target+"&cursor="+url.QueryEscape(cursor))
 		require.Equal(b.t, http.StatusOK, w.Code, w.Body.String())
 		page := decode[struct {
 			Items      []map[string]any `json:"items"`

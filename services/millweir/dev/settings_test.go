@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/millweir/millweir/pkg/process"
+	"github.com/millweir/millweir/pkg/wiring/mirror"
 	"github.com/millweir/millweir/services/telegram-gateway/telegram"
 )
 
@@ -39,6 +40,7 @@ func TestEnvExampleIsCurrent(t *testing.T) {
 		process.Section{Title: "ingest-api", Config: all.HTTP},
 		process.Section{Title: "search", Config: all.Search},
 		process.Section{Title: "tokens", Config: all.Tokens},
+		process.Section{Title: "RabbitMQ: stream-mirror", Config: mirror.Rabbit{}},
 		process.Section{Title: "telegram-gateway", Config: telegram.Bot{}},
 		process.Section{Title: "stream-worker, kafka-consumer and reclaimer", Config: all.Worker.Work},
 		process.Section{Title: "reading documents", Config: all.Worker.Content},

@@ -234,3 +234,9 @@ SELECT r.to_status, SUM(r.tasks)
          LIMIT 10000) r
  WHERE r.created_at > ?
  GROUP BY r.to_status
+
+-- name: UncopiedCount
+SELECT COUNT(*)
+FROM mirror_failure f
+JOIN ingest_task_state t ON t.id = @rawid(f.task_id)
+WHERE t.status IN ('QUEUED', 'RUNNING', 'RETRYING')

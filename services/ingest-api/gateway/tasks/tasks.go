@@ -2,6 +2,7 @@
 package tasks
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net/http"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/millweir/millweir/pkg/auth/audit"
 	"github.com/millweir/millweir/pkg/ingest"
+	"github.com/millweir/millweir/pkg/tasks"
 	"github.com/millweir/millweir/pkg/taskstate"
 	"github.com/millweir/millweir/pkg/wire"
 	"github.com/millweir/millweir/services/ingest-api/gateway/shares"
@@ -36,12 +38,12 @@ type Handler struct {
 
 // Routes are the addresses.
 func (g *Handler) Routes() []web.Route {
-	const tasks = "/api/knowledge/tasks"
-	const one = tasks + "/:taskId"
+	const list = "/api/knowledge/tasks"
+	const one = list + "/:taskId"
 	const all = "/internal/tasks"
 	const any = all + "/:taskId"
 	return []web.Route{
-		web.On(http.MethodGet, tasks, web.AccessRead, taskListParams(), g.listTasks),
+		web.On(http.MethodGet, list, web.AccessRead, taskListParams(), g.listTasks),
 		web.On(http.MethodGet, one, web.AccessRead, nil, web.Of(taskID, g.getTask)),
 		web.On(http.MethodGet, one+"/events", web.AccessRead, nil, web.Of(taskID, g.taskEvents)),
 		web.On(http.MethodGet, one+"/transitions", web.AccessRead, []string{"cursor", "limit"}, web.Of(taskID, g.listTransitions)),
@@ -143,6 +145,7 @@ func (g *Handler) taskStats(c *gin.Context) error {
 	return web.Show(c, views.Stats)(g.Svc.Stats(c.Request.Context(), web.Caller(c)))
 }
 
+// suspendedTasks lists the tasks that a person has to look at: SUSPENDED ones, and those of which RabbitMQ has no copy.
 func (g *Handler) suspendedTasks(c *gin.Context) error {
 	q := taskstate.Query{Statuses: []taskstate.Status{taskstate.StatusSuspended}, Sort: taskstate.SortUpdatedDesc}
 	p := web.ParamsOf(c)
@@ -159,17 +162,39 @@ func (g *Handler) suspendedTasks(c *gin.Context) error {
 	if err != nil {
 		return err
 	}
-	rows, reasons := found.Tasks, map[string]string{}
-	for _, t := range rows[:min(len(rows), limit)] {
-		if reasons[t.ID], err = g.suspensionOf(ctx, who, t); err != nil {
+	uncopied, err := g.Svc.Uncopied(ctx, who, q.After, q.Limit)
+	if err != nil {
+		return err
+	}
+	rows := make([]waiting, 0, len(found.Tasks)+len(uncopied))
+	for _, t := range found.Tasks {
+		rows = append(rows, waiting{Uncopied: tasks.Uncopied{Task: t, At: t.UpdatedAt}})
+	}
+	for _, u := range uncopied {
+		rows = append(rows, waiting{Uncopied: u, shown: wire.SuspendedTask{Reason: wire.MirrorFailed, MirrorError: wire.NullText(u.Reason)}})
+	}
+	slices.SortFunc(rows, func(a, b waiting) int {
+		return cmp.Or(b.At.Compare(a.At), cmp.Compare(b.Task.ID, a.Task.ID))
+	})
+	rows = rows[:min(len(rows), q.Limit)]
+	for i := range rows[:min(len(rows), limit)] {
+		w := &rows[i]
+		if w.shown.InspectedTask = views.Inspection(w.Task); w.shown.Reason != "" {
+			continue
+		}
+		if w.shown.Reason, err = g.suspensionOf(ctx, who, w.Task); err != nil {
 			return err
 		}
 	}
-	view := func(t taskstate.Task) wire.SuspendedTask {
-		return wire.SuspendedTask{InspectedTask: views.Inspection(t), Reason: reasons[t.ID]}
-	}
-	place := func(t taskstate.Task) web.Cursor { return web.TimeCursor(t.UpdatedAt, t.ID) }
+	view := func(w waiting) wire.SuspendedTask { return w.shown }
+	place := func(w waiting) web.Cursor { return web.TimeCursor(w.At, w.Task.ID) }
 	return web.JSON(c, http.StatusOK, web.PageOf("suspended", rows, limit, view, place))
+}
+
+// waiting is a task that a person has to look at: At is when it was suspended, or when its copy was last tried.
+type waiting struct {
+	tasks.Uncopied
+	shown wire.SuspendedTask
 }
 
 // suspensionOf says why a task waits for a person: the words of its last change to SUSPENDED, else the row's error.
