@@ -67,8 +67,8 @@ var rooms = []room{
 	{"pkg/auth/token", []string{"pkg/auth", "pkg/taskstate"}},
 
 	// the ingestion and its adapters
-	{"pkg/ingest", []string{"pkg/taskstate", "pkg/ingestq", "pkg/taskrun", "pkg/tasks"}}, // the ports
-	{"pkg/ingest/app", []string{"pkg/ingest", "pkg/ingest/...", "pkg/tasks"}},            // the rooms put together
+	{"pkg/ingest", []string{"pkg/taskstate", "pkg/ingestq", "pkg/taskrun", "pkg/tasks"}},       // the ports
+	{"pkg/ingest/app", []string{"pkg/ingest", "pkg/ingest/...", "pkg/tasks", "pkg/taskstate"}}, // the rooms put together
 	{"pkg/ingest/catalog", []string{"pkg/ingest", "pkg/tasks", "pkg/taskrun", "pkg/taskstate", "pkg/sqldb", "pkg/telemetry"}},
 	{"pkg/ingest/files", []string{"pkg/ingest", "pkg/batcher", "pkg/crash", "pkg/sqldb"}},
 	{"pkg/ingest/submit", []string{"pkg/ingest", "pkg/batcher", "pkg/crash", "pkg/sqldb", "pkg/taskstate"}},

@@ -59,6 +59,15 @@ type Upload struct {
 	IdempotencyKey string   // with the part number already added; empty: none
 	Unclaimed      string   // the request's key as BeginKey takes it, if nobody claimed it; empty: claimed, or none
 	Force          bool     // take the same bytes in again, as a new version of the same document
+	Lost           *Lost    // nil: a new upload
+}
+
+// Lost is an upload that was accepted and whose rows were lost with the database (design D19): it gets them again. Its base is made
+// when it is missing; that others have the same bytes does not matter.
+type Lost struct {
+	TaskID, DocumentID string
+	RequestHash        string // of the request with the idempotency key
+	MaxAttempts        int
 }
 
 // RequestKey is an idempotency key as claims of requests are found by: sha256, hex.

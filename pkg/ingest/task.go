@@ -39,12 +39,16 @@ type Payload struct {
 	Bytes     int64           `json:"bytes"`
 	Title     string          `json:"title,omitempty"`    // given by the user; empty: out of the document
 	Metadata  json.RawMessage `json:"metadata,omitempty"` // given by the user, with this upload or an earlier one
+	// Base is the name of the knowledge base, for a copy of the task that outlives the base's row (design D19); empty in tasks that
+	// were accepted by versions before 0.2.
+	Base string `json:"knowledgeBase,omitempty"`
 }
 
-// Payload describes the upload for its task.
-func (u Upload) Payload() json.RawMessage {
+// Payload describes the upload for its task; base is the name of its knowledge base.
+func (u Upload) Payload(base string) json.RawMessage {
 	out, err := json.Marshal(Payload{
 		FileName: u.File.Name, MediaType: u.File.MediaType, SHA256: u.File.SHA256, Bytes: u.File.Bytes, Title: u.Title, Metadata: json.RawMessage(u.Metadata),
+		Base: base,
 	})
 	if err != nil {
 		panic("ingest: strings and numbers are always JSON: " + err.Error())

@@ -44,3 +44,17 @@ func stamp(t time.Time) *timestamppb.Timestamp {
 	}
 	return timestamppb.New(t)
 }
+
+// TaskOf is the task that a whole envelope is of, as it was submitted: what EnvelopeOf leaves out is missing, and numbers of its payload
+// have the precision of JavaScript.
+func TaskOf(e *pb.TaskEnvelope) taskstate.Task {
+	t := taskstate.Task{
+		ID: e.GetTaskId(), UserID: e.GetUserId(), DocumentID: e.GetDocumentId(), FilePath: e.GetFilePath(), WorkflowID: e.GetWorkflowId(),
+		Type: e.GetType(), Channel: e.GetChannel(), ChatID: e.GetChatId(), IdempotencyKey: e.GetIdempotencyKey(),
+		MaxAttempts: int(e.GetRetry().GetMax()), TraceParent: e.GetContext().GetTraceparent(), RequestID: e.GetContext().GetRequestId(),
+	}
+	if p := e.GetPayload(); p != nil {
+		t.Payload, _ = p.MarshalJSON() // a value that was decoded can be encoded
+	}
+	return t
+}

@@ -86,12 +86,23 @@ func (a *Uploads) Accept(ctx context.Context, c ingest.Caller, u ingest.Upload) 
 
 // AcceptAll accepts several uploads of one caller as if one after the other: an answer or an error for each, as Accept gives it.
 func (a *Uploads) AcceptAll(ctx context.Context, c ingest.Caller, uploads []ingest.Upload) ([]ingest.Accepted, []error) {
+	return a.acceptEach(ctx, func(int) ingest.Caller { return c }, uploads)
+}
+
+// Restore gives lost uploads their rows again, as if one after the other; callers are whose they are. An error for each, as Accept gives
+// it; ErrUploadExpired: its file is lost too.
+func (a *Uploads) Restore(ctx context.Context, callers []ingest.Caller, uploads []ingest.Upload) []error {
+	_, errs := a.acceptEach(ctx, func(i int) ingest.Caller { return callers[i] }, uploads)
+	return errs
+}
+
+func (a *Uploads) acceptEach(ctx context.Context, caller func(i int) ingest.Caller, uploads []ingest.Upload) ([]ingest.Accepted, []error) {
 	out, errs := make([]ingest.Accepted, len(uploads)), make([]error, len(uploads))
 	var items []*accepting
 	var places []int
 	for i, u := range uploads {
 		if errs[i] = u.Clean(); errs[i] == nil {
-			items, places = append(items, &accepting{c: c, u: u}), append(places, i)
+			items, places = append(items, &accepting{c: caller(i), u: u}), append(places, i)
 		}
 	}
 	for n, err := range a.accepts.Do(ctx, items...) {
@@ -150,7 +161,7 @@ func (a *Uploads) acceptBatch(ctx context.Context, b *batcher.Batch[*accepting])
 			continue
 		}
 		mine = append(mine, x)
-		if x.err == nil && !w.got.ownFile {
+		if x.err == nil && !w.got.ownFile && x.u.Lost == nil { // other lost uploads may name the same file
 			copies = append(copies, x.u.File.ID)
 		}
 	}

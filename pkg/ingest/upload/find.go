@@ -81,6 +81,9 @@ func newAcceptRun(a *Uploads, tx taskstate.Tx, m taskstate.DBClock, items []*acc
 }
 
 func requestHash(u ingest.Upload) string {
+	if u.Lost != nil {
+		return u.Lost.RequestHash
+	}
 	if u.Metadata == "" {
 		return u.File.SHA256
 	}
@@ -136,7 +139,7 @@ func (r *acceptRun) replays(ctx context.Context) error {
 		t, replay := found[tasks.UserKey{User: w.c.Scope.UserID, Key: w.u.IdempotencyKey}]
 		switch {
 		case !replay:
-		case t.RequestHash != w.asked:
+		case t.RequestHash != w.asked, w.u.Lost != nil && w.u.Lost.TaskID != t.ID:
 			w.refuse(ingest.ErrKeyReused)
 		default:
 			w.state, w.replayOf, w.base.ID = acceptAnswered, t.DocumentID, t.KnowledgeBase
@@ -237,10 +240,10 @@ func (r *acceptRun) lockDocuments(ctx context.Context) error {
 			w.got.baseName = ""
 		case w.state == acceptAnswered:
 			w.got.document = d
-		case w.state != acceptOpen, r.documentID(w) == "":
+		case w.state != acceptOpen, r.documentID(w) == "", !found && w.u.Lost != nil:
 		case !found && w.u.DocumentID != "":
 			w.refuse(ingest.ErrDocumentNotFound)
-		case !found, w.u.DocumentID == "" && d.SHA256 != w.u.File.SHA256:
+		case !found, w.u.DocumentID == "" && w.u.Lost == nil && d.SHA256 != w.u.File.SHA256:
 			w.again() // deleted, or renewed, between the two statements
 		default:
 			w.got.document, w.exists = d, true
@@ -256,6 +259,8 @@ func (r *acceptRun) documentID(w *acceptWork) string {
 		return w.replayOf
 	case w.state != acceptOpen:
 		return ""
+	case w.u.Lost != nil:
+		return w.u.Lost.DocumentID
 	case w.u.DocumentID != "":
 		return w.u.DocumentID
 	}
@@ -304,7 +309,7 @@ func (r *acceptRun) findBases(ctx context.Context) error {
 	if err := r.readBases(ctx, "BasesNamed", names, named); err != nil {
 		return err
 	}
-	if err := r.makeDefaults(ctx, names, byName); err != nil {
+	if err := r.makeBases(ctx, names, byName); err != nil {
 		return err
 	}
 	for _, w := range r.works {
@@ -316,15 +321,20 @@ func (r *acceptRun) findBases(ctx context.Context) error {
 		case found:
 			w.base, w.got.baseName = b, b.Name
 		case w.state != acceptOpen: // the base of a replay may be gone
-		case w.u.Base == ingest.DefaultBase && w.u.DocumentID == "" && r.full != nil:
+		case w.makesBase() && r.full != nil:
 			w.refuse(r.full)
-		case w.u.Base == ingest.DefaultBase && w.u.DocumentID == "":
+		case w.makesBase():
 			w.again()
 		default:
 			w.refuse(ingest.ErrBaseNotFound)
 		}
 	}
 	return nil
+}
+
+// makesBase reports whether the upload's base is made when it is missing.
+func (w *acceptWork) makesBase() bool {
+	return w.u.Lost != nil || w.u.Base == ingest.DefaultBase && w.u.DocumentID == ""
 }
 
 // baseID is the base's id as far as the upload knows it: its document's or replay's, or what may be one by its look; empty: a name.
@@ -378,24 +388,25 @@ func (r *acceptRun) readBases(ctx context.Context, name string, keys map[sqldb.P
 	})
 }
 
-// makeDefaults makes the default bases that are missing; another process may do the same at once.
-func (r *acceptRun) makeDefaults(ctx context.Context, names map[sqldb.Pair]bool, found map[sqldb.Pair]ingest.Base) error {
+// makeBases makes bases that are missing, by their names; another process may do the same at once.
+func (r *acceptRun) makeBases(ctx context.Context, names map[sqldb.Pair]bool, found map[sqldb.Pair]ingest.Base) error {
 	missing := map[sqldb.Pair]bool{}
-	for k := range names {
-		if _, there := found[k]; !there && k[1] == ingest.DefaultBase && r.full == nil {
+	r.each(acceptOpen, func(w *acceptWork) {
+		k := sqldb.Pair{w.c.Scope.UserID, w.u.Base}
+		if _, there := found[k]; !there && names[k] && w.makesBase() && r.full == nil {
 			missing[k] = true
 		}
-	}
+	})
 	if len(missing) == 0 {
 		return nil
 	}
 	var params []any
-	users := slices.SortedFunc(maps.Keys(missing), sqldb.Pair.Compare)
-	for _, k := range users {
-		params = append(params, ingest.NewID(), k[0], ingest.DefaultBase, ingest.DefaultBase, ingest.SearchAuto, r.m.Now, r.m.Now, catalog.Never())
+	made := slices.SortedFunc(maps.Keys(missing), sqldb.Pair.Compare)
+	for _, k := range made {
+		params = append(params, ingest.NewID(), k[0], k[1], k[1], ingest.SearchAuto, r.m.Now, r.m.Now, catalog.Never())
 	}
-	if _, err := r.tx.ExecContext(ctx, r.app.q.Rows("BasesInsert", len(users)), params...); err != nil {
-		return fmt.Errorf("make default bases: %w", err)
+	if _, err := r.tx.ExecContext(ctx, r.app.q.Rows("BasesInsert", len(made)), params...); err != nil {
+		return fmt.Errorf("make knowledge bases: %w", err)
 	}
 	return r.readBases(ctx, "BasesNamed", missing, func(b ingest.Base) { found[sqldb.Pair{b.UserID, b.Name}] = b })
 }

@@ -43,11 +43,11 @@ func (r *acceptRun) linkFiles(ctx context.Context) error {
 				return
 			}
 			stored = storedFile{id: f.ID, path: f.ID}
-			r.files[k], w.got.ownFile = stored, true
+			r.files[k] = stored
 			params = append(params, f.ID, k[0], f.SHA256, f.Bytes, f.Name, f.MediaType, f.ID, r.m.Now)
 			rows++
 		}
-		w.fileID, w.filePath = stored.id, stored.path
+		w.fileID, w.filePath, w.got.ownFile = stored.id, stored.path, stored.path == f.ID
 	})
 	if err != nil {
 		return err

@@ -12,6 +12,7 @@ import (
 	"github.com/millweir/millweir/pkg/ingest"
 	"github.com/millweir/millweir/pkg/ingest/catalog"
 	"github.com/millweir/millweir/pkg/sqldb"
+	"github.com/millweir/millweir/pkg/tasks"
 	"github.com/millweir/millweir/pkg/taskstate"
 )
 
@@ -27,7 +28,7 @@ func (r *acceptRun) decide(context.Context) error {
 				return
 			}
 		}
-		if w.exists && r.duplicate(w) {
+		if w.exists && w.u.Lost == nil && r.duplicate(w) {
 			return
 		}
 		if r.full != nil {
@@ -38,8 +39,8 @@ func (r *acceptRun) decide(context.Context) error {
 		if w.u.IdempotencyKey != "" {
 			claims = append(claims, sqldb.Pair{"key " + w.c.Scope.UserID, w.u.IdempotencyKey})
 		}
-		if w.exists {
-			claims = append(claims, sqldb.Pair{"document", w.got.document.ID})
+		if id := r.documentID(w); id != "" {
+			claims = append(claims, sqldb.Pair{"document", id})
 		}
 		if slices.ContainsFunc(claims, func(p sqldb.Pair) bool { return taken[p] }) {
 			w.state = acceptPostponed
@@ -97,15 +98,19 @@ func (r *acceptRun) insert(ctx context.Context, name string, rows int, params []
 
 // task is the task of an upload that is written.
 func (r *acceptRun) task(w *acceptWork) taskstate.NewTask {
+	actor, attempts := w.c.Scope.Actor(), r.app.cfg.MaxAttempts
+	if w.u.Lost != nil {
+		actor, attempts = tasks.Restorer(), cmp.Or(w.u.Lost.MaxAttempts, attempts)
+	}
 	t := taskstate.Task{
 		ID: w.got.taskID, UserID: w.c.Scope.UserID, DocumentID: w.got.document.ID, KnowledgeBase: w.base.ID, FilePath: w.filePath,
-		Type: ingest.TypeDocument, Channel: w.c.Channel, Payload: w.u.Payload(), TraceParent: w.c.TraceParent, RequestID: w.c.RequestID,
-		MaxAttempts: r.app.cfg.MaxAttempts,
+		Type: ingest.TypeDocument, Channel: w.c.Channel, Payload: w.u.Payload(w.base.Name), TraceParent: w.c.TraceParent, RequestID: w.c.RequestID,
+		MaxAttempts: attempts,
 	}
 	if w.u.IdempotencyKey != "" {
 		t.IdempotencyKey, t.RequestHash = w.u.IdempotencyKey, w.asked
 	}
-	return taskstate.NewTask{Task: t, Actor: w.c.Scope.Actor()}
+	return taskstate.NewTask{Task: t, Actor: actor}
 }
 
 // writeDocuments makes new documents with one statement and counts a further upload of each of the others.
@@ -114,7 +119,9 @@ func (r *acceptRun) writeDocuments(ctx context.Context) error {
 	var fresh []*acceptWork
 	var err error
 	r.each(acceptWrites, func(w *acceptWork) {
-		w.got.taskID = ingest.NewID()
+		if w.got.taskID = ingest.NewID(); w.u.Lost != nil {
+			w.got.taskID = w.u.Lost.TaskID
+		}
 		if !w.exists {
 			fresh = append(fresh, w)
 		} else if err == nil {
@@ -134,7 +141,10 @@ func (r *acceptRun) writeDocuments(ctx context.Context) error {
 			ID: ingest.NewID(), UserID: w.c.Scope.UserID, BaseID: w.base.ID, Title: w.title(), Metadata: w.u.Metadata, FileName: f.Name, MediaType: f.MediaType,
 			Status: ingest.DocumentQueued, Bytes: f.Bytes, SHA256: f.SHA256, LastNo: 1, LastUpload: 1, LatestTask: w.got.taskID, Created: now, Updated: now,
 		}
-		params = append(params, d.ID, d.UserID, d.BaseID, d.Title, d.FileName, d.MediaType, string(d.Status), d.Bytes, d.SHA256, d.SHA256,
+		if w.u.Lost != nil {
+			d.ID = w.u.Lost.DocumentID
+		}
+		params = append(params, d.ID, d.UserID, d.BaseID, d.Title, d.FileName, d.MediaType, string(d.Status), d.Bytes, d.SHA256, r.findBy(d),
 			d.LastNo, d.LastUpload, d.LatestTask, r.m.Now, r.m.Now, catalog.Never(), d.Metadata.Null())
 		w.got.document = d
 	}
@@ -147,22 +157,26 @@ func (r *acceptRun) writeDocuments(ctx context.Context) error {
 // renew counts a further upload of the locked document; what its readers see stays until a version of it is visible.
 func (r *acceptRun) renew(ctx context.Context, w *acceptWork) error {
 	d, f := &w.got.document, w.u.File
-	same := sql.NullString{String: f.SHA256, Valid: true}
-	if holder := r.holders[sqldb.Pair{d.BaseID, f.SHA256}]; holder != "" && holder != d.ID {
-		same = sql.NullString{} // another document is the one to find by these bytes
-	}
+	d.SHA256 = f.SHA256
+	same := r.findBy(*d)
 	_, err := r.tx.ExecContext(ctx, r.app.q.Get("DocumentUpload"),
 		f.Name, f.MediaType, f.Bytes, f.SHA256, same, w.got.taskID, r.m.Now, w.title(), w.u.Metadata.Null(), d.ID)
 	if err != nil {
 		return fmt.Errorf("count upload of document %s: %w", d.ID, err)
 	}
-	d.FileName, d.MediaType, d.Bytes, d.SHA256 = f.Name, f.MediaType, f.Bytes, f.SHA256
+	d.FileName, d.MediaType, d.Bytes = f.Name, f.MediaType, f.Bytes
 	d.LastNo, d.LastUpload, d.LatestTask = d.LastNo+1, d.LastUpload+1, w.got.taskID
 	d.Updated.Time, d.Status = r.m.Now, ingest.DocumentReady
 	if d.VisibleNo == 0 {
 		d.Status, d.Title, d.Metadata = ingest.DocumentQueued, w.title(), w.u.Metadata
 	}
 	return nil
+}
+
+// findBy is the sum that a document is found by; NULL: another one is the one to find by its bytes.
+func (r *acceptRun) findBy(d catalog.DocumentRow) sql.NullString {
+	holder := r.holders[sqldb.Pair{d.BaseID, d.SHA256}]
+	return sql.NullString{String: d.SHA256, Valid: holder == "" || holder == d.ID}
 }
 
 // title is what the document is called until a version of it is visible.
