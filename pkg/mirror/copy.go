@@ -13,7 +13,10 @@ import (
 	pb "github.com/millweir/millweir/proto"
 )
 
-const contentType = "application/json"
+const (
+	contentType = "application/json"
+	hashHeader  = "requestHash" // of the request with the idempotency key, which the envelope does not have
+)
 
 // copyOf is the copy of a task (contract §5). mark is the round in which it is published: the message's correlation id.
 // Errors: those of package proto.
@@ -22,12 +25,16 @@ func copyOf(t taskstate.Task, mark string) (amqp.Publishing, error) {
 	if err != nil {
 		return amqp.Publishing{}, fmt.Errorf("encode the copy of task %s: %w", t.ID, err)
 	}
-	return amqp.Publishing{
+	m := amqp.Publishing{
 		MessageId: t.ID, CorrelationId: mark, DeliveryMode: amqp.Persistent, ContentType: contentType, Body: body,
 		Headers: amqp.Table{
 			"taskId": t.ID, "idempotencyKey": t.IdempotencyKey, "workflowId": t.WorkflowID, "channel": t.Channel, "traceparent": t.TraceParent,
 		},
-	}, nil
+	}
+	if t.RequestHash != "" {
+		m.Headers[hashHeader] = t.RequestHash
+	}
+	return m, nil
 }
 
 // again is a message that was taken, to be published at the tail. What would make the broker refuse it, send it elsewhere too or

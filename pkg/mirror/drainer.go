@@ -2,6 +2,7 @@ package mirror
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -17,7 +18,6 @@ const (
 	fewerEvery = 10 * time.Second // of rounds for a queue that has fewer copies than are known: somebody may hold them for a moment
 	onePace    = time.Millisecond // of each copy: at most 1,000 a second
 	againEvery = time.Second      // until a rotation that was refused is tried again
-	mostTaken  = 8 << 20          // bytes of copies that are taken at once
 )
 
 // drainer goes round the queue.
@@ -25,10 +25,12 @@ type drainer struct {
 	*session
 	away   bool // the database did not answer last time
 	fewer  time.Time
-	strays int // copies without a row in this round
+	strays int           // copies without a row in this round
+	pace   time.Duration // of each copy
+	visit  *visit        // of a rehydrator; nil: none
 }
 
-func newDrainer(s *session) *drainer { return &drainer{session: s} }
+func newDrainer(s *session) *drainer { return &drainer{session: s, pace: onePace} }
 
 // run goes round at once and then whenever there is a reason, until ctx or the connection ends.
 func (d *drainer) run(ctx context.Context) error {
@@ -83,23 +85,51 @@ func (d *drainer) round(ctx context.Context) error {
 		if !d.databaseBack(ctx) {
 			return nil
 		}
-		began := d.d.Clock()
-		var taken []amqp.Delivery
-		var err error
-		if taken, over, err = d.take(mark); err != nil {
+		feed, err := d.drain.consume(d.cfg.Prefetch)
+		if err != nil {
 			return err
 		}
 		d.acts()
-		if err := d.settle(ctx, taken, mark); err != nil {
-			return err
+		over, err = d.circle(ctx, feed, mark)
+		rest, stopErr := feed.stop() // of a connection that has ended it fails too
+		if stopErr == nil && len(rest) > 0 {
+			stopErr = d.settle(ctx, rest, mark)
 		}
-		if !pause.For(ctx, time.Duration(len(taken))*onePace-d.d.Clock().Sub(began)) {
-			return nil
+		if err = errors.Join(err, stopErr); err != nil {
+			return err
 		}
 	}
 	d.unknown.Store(int64(d.strays))
 	d.known.end()
 	return nil
+}
+
+// circle takes copies until all were met (over), the database is away or ctx has ended.
+func (d *drainer) circle(ctx context.Context, feed *feed, mark string) (over bool, err error) {
+	for ctx.Err() == nil {
+		began := d.d.Clock()
+		taken, err := feed.take()
+		if err != nil {
+			return false, err
+		}
+		if err := d.settle(ctx, taken, mark); err != nil || d.away {
+			return false, err
+		}
+		// All were met when the queue is empty, or a copy was published in this very round.
+		over, rest := len(taken) == 0, time.Duration(len(taken))*d.pace-d.d.Clock().Sub(began)
+		for _, c := range taken {
+			over = over || c.CorrelationId == mark
+		}
+		if d.visit != nil {
+			if over, rest, err = d.visit.over(taken, d.d.Clock(), d.drain.ready); err != nil {
+				return false, err
+			}
+		}
+		if over || !pause.For(ctx, rest) {
+			return over, nil
+		}
+	}
+	return false, nil
 }
 
 // databaseBack waits while the database is away: nothing is taken then. It reports whether ctx goes on.
@@ -114,21 +144,6 @@ func (d *drainer) databaseBack(ctx context.Context) bool {
 		}
 	}
 	return ctx.Err() == nil
-}
-
-// take takes copies; over says that the round has met all: the queue is empty, or a copy was published in this very round.
-func (d *drainer) take(mark string) (taken []amqp.Delivery, over bool, err error) {
-	for size := 0; len(taken) < d.cfg.Prefetch && size < mostTaken; {
-		c, found, err := d.drain.get()
-		if err != nil || !found {
-			return taken, true, err
-		}
-		taken, size = append(taken, c), size+len(c.Body)
-		if c.CorrelationId == mark {
-			return taken, true, nil
-		}
-	}
-	return taken, false, nil
 }
 
 // settle reads the rows of copies that were taken, acknowledges those whose task has ended and rotates the others.
@@ -149,18 +164,22 @@ func (d *drainer) settle(ctx context.Context, taken []amqp.Delivery, mark string
 	for i, c := range taken {
 		status, exists := found[of[i]]
 		switch {
-		case exists && !unfinished(status):
+		case exists && !unfinished(status) && !(d.visit != nil && d.visit.Look):
 			d.known.remove(of[i]) // before: the task may be replayed at this moment, and is copied anew then
 			if err := c.Ack(false); err != nil {
 				return wrap("acknowledge the copy of a task that has ended", err)
 			}
 			continue
-		case !exists && !d.away:
+		case !exists && !d.away && c.CorrelationId != mark: // else it was counted in this round
 			d.strays++
 		}
 		rotate, tasks = append(rotate, c), append(tasks, of[i])
 	}
-	return d.rotate(ctx, rotate, tasks, mark)
+	var failed error
+	if d.visit != nil && !d.away {
+		failed = d.visit.each(ctx, taken, found)
+	}
+	return errors.Join(d.rotate(ctx, rotate, tasks, mark), failed)
 }
 
 // rotate publishes copies at the tail and acknowledges each once that is confirmed. It goes on until all are: a copy that was given back
@@ -171,9 +190,9 @@ func (d *drainer) rotate(ctx context.Context, taken []amqp.Delivery, tasks []uui
 		for i, c := range taken {
 			messages[i] = again(c, mark)
 		}
-		results := d.drain.send(ctx, messages)
+		results := d.drain.send(context.WithoutCancel(ctx), messages) // else a stop would leave two copies of each
 		d.note(ctx, results)
-		var left []amqp.Delivery
+		var left, done []amqp.Delivery
 		var of []uuid.UUID
 		bind := false
 		for i, r := range results {
@@ -182,9 +201,7 @@ func (d *drainer) rotate(ctx context.Context, taken []amqp.Delivery, tasks []uui
 				if tasks[i] != uuid.Nil {
 					d.known.add(tasks[i])
 				}
-				if err := taken[i].Ack(false); err != nil {
-					return wrap("acknowledge a copy that was rotated", err)
-				}
+				done = append(done, taken[i])
 				continue
 			case failed:
 				return fmt.Errorf("rotate: %s", r.reason)
@@ -193,6 +210,9 @@ func (d *drainer) rotate(ctx context.Context, taken []amqp.Delivery, tasks []uui
 			case refused, timedOut:
 			}
 			left, of = append(left, taken[i]), append(of, tasks[i])
+		}
+		if err := acknowledge(done, len(left) == 0); err != nil {
+			return err
 		}
 		if bind {
 			if err := d.bindAgain(ctx); err != nil {
@@ -203,6 +223,20 @@ func (d *drainer) rotate(ctx context.Context, taken []amqp.Delivery, tasks []uui
 			return nil
 		}
 		taken, tasks = left, of
+	}
+	return nil
+}
+
+// acknowledge acknowledges copies that were rotated, in one message if nothing else of the channel's is left: RabbitMQ drops what it
+// has not yet passed on to a quorum queue (measured: all beyond 32 messages) when the connection ends.
+func acknowledge(done []amqp.Delivery, all bool) error {
+	if all && len(done) > 0 {
+		done = done[len(done)-1:]
+	}
+	for _, c := range done {
+		if err := c.Ack(all); err != nil {
+			return wrap("acknowledge copies that were rotated", err)
+		}
 	}
 	return nil
 }

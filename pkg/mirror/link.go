@@ -9,14 +9,18 @@ import (
 	"sync"
 	"time"
 
+	"github.com/google/uuid"
 	amqp "github.com/rabbitmq/amqp091-go"
 )
 
 const (
-	dialTime  = 10 * time.Second // of a connection with its handshake
-	closeTime = time.Second      // of an orderly goodbye
-	callTime  = 5 * time.Second  // of a question: RabbitMQ 3.10 leaves a basic.get without an answer while the queue has no leader
-	heartbeat = 10 * time.Second // a connection without an answer for two of these is closed
+	dialTime  = 10 * time.Second      // of a connection with its handshake
+	closeTime = time.Second           // of an orderly goodbye
+	callTime  = 5 * time.Second       // of a question: RabbitMQ 3.10 leaves a basic.get without an answer while the queue has no leader
+	idle      = 20 * time.Millisecond // without a copy, until the queue is asked whether it is empty
+	gather    = time.Millisecond      // for more copies of a batch
+	mostTaken = 8 << 20               // bytes of a batch
+	heartbeat = 10 * time.Second      // a connection without an answer for two of these is closed
 )
 
 // errStandby says that another mirror holds the exclusive queue.
@@ -24,17 +28,16 @@ var errStandby = errors.New("another stream-mirror acts")
 
 // link is one connection to RabbitMQ with the topology of the copies.
 type link struct {
-	cfg     Config
-	conn    *amqp.Connection
-	raw     net.Conn
-	unwatch func() bool
+	cfg  Config
+	conn *amqp.Connection
+	raw  net.Conn
 
 	mu      sync.Mutex
 	blocked string // why the broker takes no messages now; empty: it does
 	watched chan struct{}
 }
 
-// dial connects. The connection is closed when ctx ends, or by close. The error has no password in it.
+// dial connects; close it. ctx is of the attempt: what is under way when a process ends is ended before its connection. The error has no password in it.
 func dial(ctx context.Context, cfg Config, name string) (*link, error) {
 	uri, err := amqp.ParseURI(cfg.URL)
 	if err != nil {
@@ -67,7 +70,6 @@ func dial(ctx context.Context, cfg Config, name string) (*link, error) {
 		return nil, fmt.Errorf("connect to RabbitMQ at %s:%d, vhost %q: %w", uri.Host, uri.Port, config.Vhost, err)
 	}
 	go l.watchBlocked(l.conn.NotifyBlocked(make(chan amqp.Blocking)))
-	l.unwatch = context.AfterFunc(ctx, l.end)
 	return l, nil
 }
 
@@ -99,7 +101,6 @@ func (l *link) end() {
 
 // close ends the connection and waits for what watches it.
 func (l *link) close() {
-	l.unwatch()
 	l.end()
 	<-l.watched
 }
@@ -332,13 +333,76 @@ func (c *channel) send(ctx context.Context, messages []amqp.Publishing) []sent {
 	return out
 }
 
-// get takes the oldest copy; false: there is none.
-func (c *channel) get() (d amqp.Delivery, found bool, err error) {
-	err = c.link.limited(func() (err error) {
-		d, found, err = c.ch.Get(c.link.cfg.Queue, false)
+// feed is a consumer of the queue: RabbitMQ sends it as many copies as may be taken at once, the oldest first. One for a channel, since
+// copies of one consumer are acknowledged together: of others RabbitMQ drops, when the connection ends, what it has not yet passed on to
+// a quorum queue (measured: all beyond 32).
+type feed struct {
+	c    *channel
+	tag  string
+	most int
+	in   <-chan amqp.Delivery
+}
+
+// consume begins to take copies; stop it.
+func (c *channel) consume(most int) (*feed, error) {
+	f := &feed{c: c, tag: uuid.NewString(), most: most}
+	err := c.link.limited(func() (err error) {
+		if err = c.ch.Qos(most, 0, false); err == nil {
+			f.in, err = c.ch.Consume(c.link.cfg.Queue, f.tag, false, false, false, false, nil)
+		}
 		return err
 	})
-	return d, found, wrap("take a copy", err)
+	return f, wrap("take copies", err)
+}
+
+// take waits for copies; none: the queue is empty.
+func (f *feed) take() (taken []amqp.Delivery, err error) { return f.wait(false) }
+
+// wait waits for copies: for all that may be taken at once, or for those that come together. Fewer: the queue is empty.
+func (f *feed) wait(all bool) (taken []amqp.Delivery, err error) {
+	wait := time.NewTimer(idle)
+	defer wait.Stop()
+	began := time.Now()
+	for size := 0; len(taken) < f.most && (all || size < mostTaken); {
+		select {
+		case d, open := <-f.in:
+			if !open {
+				return taken, errors.New("take copies: the consumer was cancelled: the queue was removed, or the connection ended")
+			}
+			taken, size = append(taken, d), size+len(d.Body)
+			if wait.Reset(idle); !all {
+				wait.Reset(gather)
+			}
+			continue
+		case <-wait.C:
+		}
+		if len(taken) > 0 && !all {
+			return taken, nil
+		}
+		switch n, err := f.c.ready(); {
+		case err != nil:
+			return taken, err
+		case n == 0:
+			return taken, nil
+		case time.Since(began) > callTime:
+			return taken, fmt.Errorf("take copies: none came within %s of %d: the queue %s has no leader, or the server hangs", callTime, n, f.c.link.cfg.Queue)
+		}
+		wait.Reset(idle)
+	}
+	return taken, nil
+}
+
+// stop ends the consumer and returns what it has still been sent. RabbitMQ gives back what is under way to a consumer that ends, and
+// counts a delivery: so it first sends all that may be taken.
+func (f *feed) stop() (rest []amqp.Delivery, err error) {
+	if rest, err = f.wait(true); err != nil {
+		return rest, err
+	}
+	err = f.c.link.limited(func() error { return f.c.ch.Cancel(f.tag, false) })
+	for d := range f.in {
+		rest = append(rest, d)
+	}
+	return rest, wrap("end taking copies", err)
 }
 
 // ready is how many copies nobody has taken.

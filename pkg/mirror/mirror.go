@@ -153,7 +153,7 @@ func (s *session) acts() {
 	if !s.acted.Swap(true) {
 		s.log.Reset("standby")
 		s.log.Reset("connection")
-		s.d.Log.Info("mirror: acts", slog.String("queue", s.cfg.Queue))
+		s.d.Log.Info("mirror: goes round the queue", slog.String("queue", s.cfg.Queue))
 		s.set(s.topology, nil)
 	}
 }

@@ -67,8 +67,11 @@ func (p *publisher) run(ctx context.Context) error {
 			continue
 		}
 		p.log.Reset("database")
-		if err := p.send(ctx); err != nil {
-			return err
+		for more := true; more; {
+			var err error
+			if more, err = p.send(ctx); err != nil {
+				return err
+			}
 		}
 		p.show()
 	}
@@ -285,16 +288,16 @@ func (p *publisher) due(ctx context.Context) []uuid.UUID {
 	return ids[:min(len(ids), room, mostRows)]
 }
 
-// send publishes what is due. Its error ends the connection.
-func (p *publisher) send(ctx context.Context) error {
+// send publishes what is due; more: there may be more. Its error ends the connection.
+func (p *publisher) send(ctx context.Context) (more bool, err error) {
 	ids := p.due(ctx)
 	if len(ids) == 0 {
-		return nil
+		return false, nil
 	}
 	tasks, err := p.rows.tasks(ctx, ids)
 	if err != nil {
 		p.databaseAway(ctx, err)
-		return nil
+		return false, nil
 	}
 	open := make(map[uuid.UUID]bool, len(tasks))
 	for _, t := range tasks {
@@ -315,7 +318,7 @@ func (p *publisher) send(ctx context.Context) error {
 			p.failing[f.id] = true
 		}
 	}
-	return err
+	return len(ids) == mostRows && len(failures) == 0, err
 }
 
 // publishAll publishes the copies of tasks, each with all its tries, and returns those that have none after them.
