@@ -34,6 +34,9 @@ type Spec struct {
 	Name string
 	// OperatorAddr is the default of OPERATOR_ADDR; empty: no operator server unless OPERATOR_ADDR is set.
 	OperatorAddr string
+	// Flags adds what people say on the command line and not in settings; Help has a line for each. nil: nothing.
+	Flags func(flags *flag.FlagSet)
+	Help  string
 }
 
 // Env is what a body gets from its process.
@@ -179,9 +182,12 @@ func parseArgs(spec Spec, std IO) (options, error) {
 	flags.BoolVar(&o.check, "check-config", false, "")
 	flags.BoolVar(&o.probe, "probe", false, "")
 	flags.StringVar(&o.envFile, "env-file", "", "")
+	if spec.Flags != nil {
+		spec.Flags(flags)
+	}
 	err := flags.Parse(std.Args)
 	if errors.Is(err, flag.ErrHelp) {
-		_, _ = fmt.Fprintf(std.Stdout, usage, spec.Name)
+		_, _ = fmt.Fprintf(std.Stdout, usage, spec.Name, spec.Help)
 		return o, err
 	}
 	if err == nil && flags.NArg() > 0 {
@@ -195,7 +201,7 @@ func parseArgs(spec Spec, std IO) (options, error) {
 
 const usage = `usage: %s [flags]      settings come from the environment
 
-  --help-env         list the settings with defaults and allowed values
+%s  --help-env         list the settings with defaults and allowed values
   --env-file FILE    read settings from FILE; the real environment wins
   --print-env        print the settings as they would be used, secrets hidden
   --check-config     check the settings and exit (0 good, 2 bad)

@@ -74,12 +74,22 @@ func (r Role) sweeps() bool { return r == RoleReclaimer || r == RoleAll }
 
 // Services makes the runner of a role and, unless a reclaimer does it, the sweeper of documents.
 func Services(p *documents.Parts, s *Settings, role Role) ([]process.Service, error) {
-	policy := s.Shared.Policy()
-	cfg, err := s.Work.runner(processName(string(role)), policy, role != RoleReclaimer)
+	deps, err := transport(p, s)
 	if err != nil {
 		return nil, err
 	}
-	deps, err := transport(p, s)
+	return services(p, s, role, deps)
+}
+
+// Over makes the runner of a process that reads its deliveries from a queue of its own.
+func Over(p *documents.Parts, s *Settings, name string, q ingestq.Consumer) ([]process.Service, error) {
+	return services(p, s, Role(name), taskrun.Deps{Queue: q})
+}
+
+// services makes a runner over a queue, and what goes with it.
+func services(p *documents.Parts, s *Settings, role Role, deps taskrun.Deps) ([]process.Service, error) {
+	policy := s.Shared.Policy()
+	cfg, err := s.Work.runner(processName(string(role)), policy, role != RoleReclaimer)
 	if err != nil {
 		return nil, err
 	}

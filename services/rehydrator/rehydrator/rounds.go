@@ -1,0 +1,181 @@
+package rehydrator
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/millweir/millweir/pkg/ingest"
+	"github.com/millweir/millweir/pkg/ingest/app"
+	"github.com/millweir/millweir/pkg/ingestq"
+	"github.com/millweir/millweir/pkg/mirror"
+	"github.com/millweir/millweir/pkg/taskrun"
+	"github.com/millweir/millweir/pkg/tasks"
+	"github.com/millweir/millweir/pkg/taskstate"
+	"github.com/millweir/millweir/pkg/wiring/documents"
+)
+
+// publishTime bounds what adds the deliveries of a batch.
+const publishTime = 5 * time.Second
+
+// rounds goes round the queue of copies in mode rehydrate.
+type rounds struct {
+	p         *documents.Parts
+	app       *app.App
+	copies    *mirror.Mirror
+	publisher ingestq.Publisher // nil: deliveries are events
+	policy    taskstate.Policy
+	wish      Wish
+}
+
+// did is what a round has done, or would do. Each task counts once, however many copies it has.
+type did struct {
+	met, delivered, ended, missing, restored int
+	refused                                  []error // tasks that could not be restored
+}
+
+// round goes round once and gives every QUEUED task a delivery. With --restore it goes round again, as often as it takes, and makes the
+// rows of lost tasks: the tasks of one document in the order of their ids, whatever that of the copies.
+func (r *rounds) round(ctx context.Context) (did, error) {
+	var out did
+	done := map[string]bool{}
+	lost := map[string][]string{} // ids of lost tasks by document
+	err := r.copies.Visit(ctx, mirror.Visit{Look: r.wish.DryRun, Each: func(ctx context.Context, copies []mirror.Copy) error {
+		var queued []string
+		fresh := map[string]bool{}
+		for _, c := range copies {
+			id := c.Task.ID
+			if done[id] || fresh[id] {
+				continue
+			}
+			fresh[id] = true
+			switch c.Status {
+			case taskstate.StatusNone:
+				key := document(c.Task)
+				lost[key] = append(lost[key], id)
+				out.missing++
+			case taskstate.StatusQueued:
+				queued = append(queued, id)
+			case taskstate.StatusSucceeded, taskstate.StatusDead, taskstate.StatusCancelled:
+				out.ended++
+			case taskstate.StatusRunning, taskstate.StatusRetrying, taskstate.StatusSuspended: // nothing is to be done
+			}
+		}
+		n, err := r.deliver(ctx, queued)
+		if err != nil {
+			return err
+		}
+		out.delivered += n
+		out.met += len(fresh)
+		for id := range fresh {
+			done[id] = true
+		}
+		return nil
+	}})
+	if err != nil || !r.wish.Restore || out.missing == 0 {
+		return out, err
+	}
+	if r.wish.DryRun {
+		out.restored = out.missing
+		return out, nil
+	}
+	return out, r.restore(ctx, lost, &out)
+}
+
+// document is what the order of lost tasks goes by: one without a document has none.
+func document(t taskstate.Task) string {
+	if t.Type != ingest.TypeDocument || t.DocumentID == "" {
+		return t.ID
+	}
+	return t.DocumentID
+}
+
+// restore goes round until every lost task has its row or was refused.
+func (r *rounds) restore(ctx context.Context, lost map[string][]string, out *did) error {
+	for _, ids := range lost {
+		slices.Sort(ids)
+	}
+	for len(lost) > 0 {
+		before := len(out.refused) + out.restored
+		err := r.copies.Visit(ctx, mirror.Visit{Each: func(ctx context.Context, copies []mirror.Copy) error {
+			var turn []taskstate.Task
+			for _, c := range copies {
+				if ids := lost[document(c.Task)]; len(ids) > 0 && ids[0] == c.Task.ID && !contains(turn, c.Task.ID) {
+					turn = append(turn, c.Task)
+				}
+			}
+			if len(turn) == 0 {
+				return nil
+			}
+			for i, err := range r.app.Restore(ctx, turn) {
+				switch {
+				case err == nil:
+					out.restored++
+				case errors.Is(err, app.ErrNoCopy), errors.Is(err, ingest.ErrUploadExpired), errors.Is(err, tasks.ErrKeyReused):
+					out.refused = append(out.refused, err)
+				default:
+					return err
+				}
+				key := document(turn[i])
+				if lost[key] = lost[key][1:]; len(lost[key]) == 0 {
+					delete(lost, key)
+				}
+			}
+			return nil
+		}})
+		if err != nil {
+			return err
+		}
+		if before == len(out.refused)+out.restored {
+			return r.gone(ctx, lost)
+		}
+	}
+	return nil
+}
+
+// gone says what is wrong when copies of lost tasks were not met again; nil: their rows are there by now.
+func (r *rounds) gone(ctx context.Context, lost map[string][]string) error {
+	var all []taskstate.Task
+	for _, ids := range lost {
+		for _, id := range ids {
+			all = append(all, taskstate.Task{ID: id})
+		}
+	}
+	missing, err := r.app.Missing(ctx, all)
+	if err == nil && len(missing) > 0 {
+		err = fmt.Errorf("the copies of %d tasks without a row were not met again, %s is one: somebody else holds them; run it again", len(missing), missing[0].ID)
+	}
+	return err
+}
+
+func contains(all []taskstate.Task, id string) bool {
+	return slices.ContainsFunc(all, func(t taskstate.Task) bool { return t.ID == id })
+}
+
+// deliver promises QUEUED tasks anew and adds their deliveries; it returns how many.
+func (r *rounds) deliver(ctx context.Context, ids []string) (int, error) {
+	if len(ids) == 0 || r.wish.DryRun {
+		return len(ids), nil
+	}
+	outcomes, err := r.p.Store.Apply(ctx, taskstate.Batch{
+		IDs: ids, Scope: taskstate.System(),
+		Decide: taskstate.Each(func(m taskstate.DBClock, t taskstate.Task) taskstate.Decision { return taskstate.Renew(r.policy, m, t) }),
+	})
+	if err != nil {
+		return 0, fmt.Errorf("renew %d promises: %w", len(ids), err)
+	}
+	var renewed []taskstate.Task
+	for _, o := range outcomes {
+		if o.Err == nil && o.Answer == taskstate.AnswerApplied {
+			renewed = append(renewed, o.After)
+		}
+	}
+	if r.publisher == nil || len(renewed) == 0 {
+		return len(renewed), nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, publishTime)
+	defer cancel()
+	return len(renewed), taskrun.Publish(ctx, r.publisher, renewed)
+}
