@@ -28,6 +28,7 @@ var links = map[string]struct {
 	most int
 }{
 	"outbox-relay":     {[][]string{kafka}, 560},
+	"rehydrator":       {[][]string{redis, kafka, rabbit, pdfEngine, tokenizer, vectors}, 800},
 	"stream-mirror":    {[][]string{rabbit}, 560},
 	"stream-worker":    {[][]string{redis, pdfEngine, tokenizer, vectors}, 700},
 	"kafka-consumer":   {[][]string{kafka, pdfEngine, tokenizer, vectors, redis}, 760}, // Redis: dead letters that rows owe it (design D11)

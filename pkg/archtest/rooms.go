@@ -119,6 +119,7 @@ var rooms = []room{
 	{"pkg/wiring/...", []string{"pkg/...", "proto", "migrations"}},
 	{"services/millweir/...", []string{"pkg/...", "proto", "migrations", "services/..."}}, // the all-in-one
 	{"services/ingest-api/...", []string{"pkg/...", "proto", "migrations", "services/ingest-api/..."}},
+	{"services/rehydrator/...", []string{"pkg/...", "proto", "migrations", "services/rehydrator/..."}},
 	{"services/stream-mirror/...", []string{"pkg/...", "proto", "migrations", "services/stream-mirror/..."}},
 	{"services/stream-worker/...", []string{"pkg/...", "proto", "migrations", "services/stream-worker/..."}},
 	{"services/reclaimer/...", []string{"pkg/...", "proto", "migrations", "services/reclaimer/..."}},

@@ -104,7 +104,7 @@ func TestProbesAreTheServices(t *testing.T) {
 			if _, ok := ports["http"]; ok {
 				require.Contains(t, env, "HTTP_ADDR=:"+text(ports["http"]))
 			}
-			url := startService(t, service, environment(c, map[string]string{
+			url := startService(t, service, c.Args, environment(c, map[string]string{
 				"OPERATOR_ADDR": "127.0.0.1:0", "HTTP_ADDR": "127.0.0.1:0", "UPLOAD_DIR": t.TempDir(), "KAFKA_BOOTSTRAP_SERVERS": dead, "TELEGRAM_API_URL": "http://" + dead,
 			}))
 			require.Equal(t, http.StatusOK, ask(t, url+c.StartupProbe.HTTPGet.Path))
@@ -115,12 +115,12 @@ func TestProbesAreTheServices(t *testing.T) {
 }
 
 // startService runs a binary until the test ends and returns its operator's address.
-func startService(t *testing.T, service string, env []string) string {
+func startService(t *testing.T, service string, args, env []string) string {
 	t.Helper()
 	path, err := binary(service)
 	require.NoError(t, err)
 	ctx, kill := context.WithCancel(context.Background())
-	cmd := exec.CommandContext(ctx, path)
+	cmd := exec.CommandContext(ctx, path, args...)
 	cmd.Env = env
 	cmd.Dir = t.TempDir()
 	logs := &strings.Builder{}

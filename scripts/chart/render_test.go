@@ -32,7 +32,7 @@ serviceAccount: {create: false}
 uploads: {existingClaim: mine}
 `
 	kafka     = minimal + "queue: kafka\nenv: {KAFKA_BOOTSTRAP_SERVERS: \"kafka:9092\"}\n"
-	bothRoads = kafka + "services: {stream-worker: {enabled: true}, stream-mirror: {enabled: true}, telegram-gateway: {enabled: true, env: {TELEGRAM_CHATS: \"1=anna\"}}}\nkafka: {init: {enabled: true}}\n" // all services, both Jobs
+	bothRoads = kafka + "services: {stream-worker: {enabled: true}, stream-mirror: {enabled: true}, rehydrator: {enabled: true}, telegram-gateway: {enabled: true, env: {TELEGRAM_CHATS: \"1=anna\"}}}\nkafka: {init: {enabled: true}}\n" // all services, both Jobs
 )
 
 // sets are the values that the chart is rendered with, by name.

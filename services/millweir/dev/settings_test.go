@@ -40,9 +40,9 @@ func TestEnvExampleIsCurrent(t *testing.T) {
 		process.Section{Title: "ingest-api", Config: all.HTTP},
 		process.Section{Title: "search", Config: all.Search},
 		process.Section{Title: "tokens", Config: all.Tokens},
-		process.Section{Title: "RabbitMQ: stream-mirror", Config: mirror.Rabbit{}},
+		process.Section{Title: "RabbitMQ: stream-mirror and rehydrator", Config: mirror.Rabbit{}},
 		process.Section{Title: "telegram-gateway", Config: telegram.Bot{}},
-		process.Section{Title: "stream-worker, kafka-consumer and reclaimer", Config: all.Worker.Work},
+		process.Section{Title: "stream-worker, kafka-consumer, reclaimer and rehydrator", Config: all.Worker.Work},
 		process.Section{Title: "reading documents", Config: all.Worker.Content},
 		process.Section{Title: "all that is left", Config: all}, // nothing, unless a part was added and not named here
 	)

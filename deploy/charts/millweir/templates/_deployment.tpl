@@ -90,6 +90,9 @@ spec:
           image: {{ include "millweir.image" (dict "root" .root "name" .name "image" (get $service "image")) }}
           imagePullPolicy: {{ .root.Values.image.pullPolicy }}
           securityContext: {{- toYaml .root.Values.securityContext | nindent 12 }}
+          {{- if eq .name "rehydrator" }}
+          args: [--mode, auto]
+          {{- end }}
           env: {{- include "millweir.env" . | trim | nindent 12 }}
           ports:
             {{- if has "HTTP_ADDR" $plain }}
