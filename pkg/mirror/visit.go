@@ -58,7 +58,8 @@ const (
 type visit struct {
 	Visit
 	seen  map[uuid.UUID]bool
-	again int       // copies one after the other that were met before, or are nobody's
+	began time.Time
+	again int       // copies one after the other that were met before, are of younger tasks than the round, or nobody's
 	newAt time.Time // when the last one came that was not
 }
 
@@ -82,15 +83,15 @@ func (v *visit) each(ctx context.Context, taken []amqp.Delivery, found map[uuid.
 // over reports after a batch whether the round is, and how long to rest if it is not.
 func (v *visit) over(taken []amqp.Delivery, now time.Time, ready func() (int, error)) (over bool, rest time.Duration, err error) {
 	if v.newAt.IsZero() {
-		v.newAt = now
+		v.began, v.newAt = now, now
 	}
 	for _, d := range taken {
 		_, id, ok := taskOf(d)
-		if ok && !v.seen[id] {
-			v.seen[id], v.again, v.newAt = true, 0, now
-			continue
+		if ok && !v.seen[id] && madeAt(id).Before(v.began) {
+			v.again, v.newAt = -1, now
 		}
 		v.again++
+		v.seen[id] = true
 	}
 	if len(taken) > 0 && v.again < len(taken) {
 		return false, 0, nil

@@ -127,6 +127,28 @@ func TestAVisitWaitsForCopiesThatOthersHold(t *testing.T) {
 	require.Len(t, w.visit(mirror.Visit{}), 3)
 }
 
+// Tasks that come all the time, each with a copy, do not hold a visitor up.
+func TestAVisitEndsUnderLoad(t *testing.T) {
+	t.Parallel()
+	w := onSQLite(t)
+	ids := w.submit(3)
+	w.start().knows(3)
+	ctx, cancel := context.WithCancel(t.Context())
+	loaded := make(chan struct{})
+	go func() {
+		defer close(loaded)
+		for tick := time.Tick(20 * time.Millisecond); ctx.Err() == nil; <-tick {
+			w.submit(5)
+		}
+	}()
+	met := w.visit(mirror.Visit{})
+	cancel()
+	<-loaded
+	for _, id := range ids {
+		require.Contains(t, met, id)
+	}
+}
+
 // What goes wrong with a batch ends the round; no copy is lost.
 func TestAVisitThatFailsLosesNothing(t *testing.T) {
 	t.Parallel()

@@ -7,6 +7,7 @@ import (
 
 	"github.com/millweir/millweir/scripts/lab/drill/fullload"
 	"github.com/millweir/millweir/scripts/lab/drill/kafka"
+	"github.com/millweir/millweir/scripts/lab/drill/mirror"
 	"github.com/millweir/millweir/scripts/lab/drill/server"
 	"github.com/millweir/millweir/scripts/lab/drill/stage"
 	"github.com/millweir/millweir/scripts/lab/drill/work"
@@ -27,6 +28,7 @@ var (
 	onRedis      = []stage.Transport{stage.Redis}
 	onPartitions = []stage.Transport{stage.Partitions}
 	onKafka      = []stage.Transport{stage.Kafka}
+	onMirror     = []stage.Transport{stage.Mirror}
 	onStreams    = []stage.Transport{stage.Redis, stage.Partitions}
 )
 
@@ -71,6 +73,11 @@ var scenes = []struct {
 	{"switch", onPartitions, 3, nil, work.PartitionsSwitch, "from one stream to partitions with tasks in flight, all killed"},
 	{"defaults", onRedis, 20, append(loaded, "I6"), work.Defaults, "workers at work, gateway, reclaimer and Redis killed, on default settings"},
 	{"full-load", onRedis, 8, []string{"I6", "I13", "I15", "I17", "I25", "L4", "L5"}, fullload.Run, "workers, reclaimer and Redis killed by turns while 1,000 tasks a second and more run"},
+	{"calm", onMirror, 3, nil, mirror.Calm, "nothing: every copy goes with its task"},
+	{"kill9", onMirror, 3, append(loaded, "I6"), work.Kill9, "gateway, workers, reclaimer and mirrors killed at random"},
+	{"rabbit-lost", onMirror, 4, nil, mirror.RabbitLost, "RabbitMQ purged, stopped, and started with nothing, twice"},
+	{"redis-away", onMirror, 4, nil, mirror.RedisAway, "Redis away for 30 s, a rehydrator running tasks out of their copies"},
+	{"database-lost", onMirror, 4, nil, mirror.DatabaseLost, "the database dropped with its tasks unfinished, and all services killed"},
 	{"reproduction", onKafka, 3, nil, kafka.Reproduction, "no broker: events die by the formula, and are revived when it comes"},
 	{"broker", onKafka, 4, []string{"I25"}, kafka.Broker, "the broker killed for 20 s"},
 	{"kill9", onKafka, 4, []string{"I6", "I25"}, work.Kill9, "relays, consumers, gateway and reclaimer killed at random"},
@@ -93,7 +100,7 @@ func onPostgres(run func(context.Context, *stage.Stage) (string, error)) func(co
 // drills are the whole matrix, transport by transport.
 func drills() []drill {
 	var out []drill
-	for _, t := range []stage.Transport{stage.Redis, stage.Kafka, stage.Partitions} {
+	for _, t := range []stage.Transport{stage.Redis, stage.Kafka, stage.Partitions, stage.Mirror} {
 		for _, s := range scenes {
 			if slices.ContainsFunc(s.on, func(o stage.Transport) bool { return o.Name == t.Name }) {
 				out = append(out, drill{t.Name + "-" + s.name, s.what, time.Duration(s.limit) * time.Minute, append(rulesOf(t, s.name), s.rules...), t, s.run})

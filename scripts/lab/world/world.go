@@ -62,6 +62,8 @@ type Options struct {
 	Sentinel bool
 	// Kafka is a broker with the product's topics, and INGEST_QUEUE=kafka. There is no Redis then, unless BothTransports.
 	Kafka bool
+	// RabbitMQ is a broker for copies of tasks.
+	RabbitMQ bool
 	// Partitions above 1 is INGEST_STREAM_PARTITIONS.
 	Partitions int
 	// BothTransports leaves Redis beside Kafka; services are told both addresses, and by the drill which transport to take.
@@ -74,6 +76,7 @@ type World struct {
 	SQL     *labserver.Server // MariaDB or Postgres
 	Redis   *labserver.Server // nil on the Kafka transport
 	Kafka   *labserver.Server // nil without Options.Kafka
+	Rabbit  *labserver.Server // nil without Options.RabbitMQ
 	Chroma  *labserver.Server
 	Embed   *embedtest.Server // nil: the built-in embedder
 	DB      *taskstore.Store  // for assertions; nil when Alone
@@ -136,9 +139,10 @@ func (w *World) startServers(ctx context.Context) error {
 		{&w.SQL, kind, labserver.Options{Database: database}},
 		{&w.Redis, labserver.KindRedis, labserver.Options{}},
 		{&w.Kafka, labserver.KindKafka, labserver.Options{}},
+		{&w.Rabbit, labserver.KindRabbitMQ, labserver.Options{}},
 		{&w.Chroma, labserver.KindChroma, labserver.Options{}},
 	} {
-		if (s.kind == labserver.KindKafka && !w.opts.Kafka) || (s.kind == labserver.KindRedis && !w.hasRedis()) {
+		if (s.kind == labserver.KindRabbitMQ && !w.opts.RabbitMQ) || (s.kind == labserver.KindKafka && !w.opts.Kafka) || (s.kind == labserver.KindRedis && !w.hasRedis()) {
 			continue
 		}
 		group.Go(func() (err error) {
@@ -161,11 +165,8 @@ func (w *World) open(ctx context.Context) (err error) {
 	if w.SQL == nil || w.Chroma == nil || (w.Redis == nil && w.hasRedis()) || (w.Kafka == nil && w.opts.Kafka) {
 		return nil // startServers has said why
 	}
-	if w.DB, err = taskstore.Open(ctx, taskstore.Config{DatabaseURL: w.SQL.URL(w.sqlName()), MaxOpen: 4}); err != nil {
+	if err := w.openDatabase(ctx); err != nil {
 		return err
-	}
-	if _, err := w.DB.Migrate(ctx); err != nil {
-		return fmt.Errorf("migrate: %w", err)
 	}
 	if w.hasRedis() {
 		if w.Stream, err = OpenStream(w.redisURL(), w.opts.Partitions); err != nil {
@@ -189,6 +190,26 @@ func (w *World) open(ctx context.Context) (err error) {
 		BaseURL: w.Chroma.URL(""), Tenant: "default_tenant", Database: "default_database", Timeout: chromaWait,
 	})
 	return err
+}
+
+// openDatabase opens the database and brings its schema up to date.
+func (w *World) openDatabase(ctx context.Context) (err error) {
+	if w.DB, err = taskstore.Open(ctx, taskstore.Config{DatabaseURL: w.SQL.URL(w.sqlName()), MaxOpen: 4}); err != nil {
+		return err
+	}
+	if _, err = w.DB.Migrate(ctx); err != nil {
+		err = fmt.Errorf("migrate: %w", err)
+	}
+	return err
+}
+
+// LoseDatabase drops the database and puts an empty one with the schema in its place; nobody may be using it.
+func (w *World) LoseDatabase(ctx context.Context) error {
+	_ = w.DB.Close() // it was only read from
+	if err := w.SQL.SQL(ctx, "", "DROP DATABASE "+database+"; CREATE DATABASE "+database); err != nil {
+		return fmt.Errorf("drop the database: %w", err)
+	}
+	return w.openDatabase(ctx)
 }
 
 // Close ends all processes and servers; logs stay.
@@ -225,7 +246,7 @@ func (w *World) Close() {
 			_ = s.Kill(ctx) // its folder is thrown away
 		}
 	}
-	for _, s := range []*labserver.Server{w.Chroma, w.Redis, w.Kafka, w.SQL} {
+	for _, s := range []*labserver.Server{w.Chroma, w.Redis, w.Kafka, w.Rabbit, w.SQL} {
 		if s != nil && w.part == 0 {
 			_ = s.Kill(ctx) // its folder is thrown away
 		}
@@ -244,6 +265,16 @@ func (w *World) NoStrays(ctx context.Context) error {
 // Start starts a service of that name without waiting for it. Names of processes are the service's with a number.
 func (w *World) Start(service string, env ...string) (*proc.Proc, error) {
 	return w.start(service, nil, w.serverEnv(), env)
+}
+
+// Rehydrate starts the rehydrator with arguments, without waiting for it.
+func (w *World) Rehydrate(args ...string) (*proc.Proc, error) {
+	operator := FreeAddr()
+	p, err := w.start("rehydrator", args, w.serverEnv(), []string{"OPERATOR_ADDR=" + operator})
+	if err == nil {
+		p.Operator = "http://" + operator
+	}
+	return p, err
 }
 
 // Told are the settings of each process that runs tasks.
@@ -327,6 +358,9 @@ func (w *World) serverEnv() []string {
 	}
 	if w.Redis != nil {
 		env = append(env, "REDIS_URL="+strings.Replace(w.redisURL(), w.Redis.Addr, w.near(w.Redis.Addr), 1))
+	}
+	if w.Rabbit != nil {
+		env = append(env, "RABBITMQ_URL="+w.Rabbit.URL(""))
 	}
 	if w.Kafka != nil {
 		env = append(env, "INGEST_QUEUE=kafka", "KAFKA_BOOTSTRAP_SERVERS="+w.Kafka.Addr, "INGEST_KAFKA_TOPIC="+w.Topic())

@@ -45,7 +45,7 @@ type Cluster struct {
 
 // NewCluster starts servers and services. Close it.
 func (s *Stage) NewCluster(ctx context.Context, opts world.Options, names ...string) (*Cluster, error) {
-	opts.Name, opts.Evidence, opts.Partitions, opts.Postgres, opts.Kafka = s.Name, true, s.Partitions, s.Postgres, s.Kafka
+	opts.Name, opts.Evidence, opts.Partitions, opts.Postgres, opts.Kafka, opts.RabbitMQ = s.Name, true, s.Partitions, s.Postgres, s.Kafka, s.RabbitMQ
 	if !s.Defaults {
 		opts.Env = append(slices.Clone(settling), opts.Env...)
 	}

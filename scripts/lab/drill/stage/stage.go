@@ -4,6 +4,7 @@ package stage
 import (
 	"context"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/millweir/millweir/scripts/lab/await"
@@ -30,12 +31,14 @@ type Transport struct {
 	Services   []string // one of each, and a second worker
 	Partitions int      // of the topic; 0: one stream
 	Kafka      bool
+	RabbitMQ   bool // copies of the tasks are kept there
 }
 
 // The transports.
 var (
 	Redis      = Transport{Name: "main", Services: []string{"ingest-api", "stream-worker", "stream-worker", "reclaimer"}}
 	Partitions = Transport{Name: "streammq", Services: Redis.Services, Partitions: 4}
+	Mirror     = Transport{Name: "mirror", Services: append(slices.Clone(Redis.Services), "stream-mirror", "stream-mirror"), RabbitMQ: true}
 	Kafka      = Transport{Name: "kafka", Services: []string{"ingest-api", "outbox-relay", "kafka-consumer", "kafka-consumer", "reclaimer"}, Kafka: true}
 )
 

@@ -121,7 +121,7 @@ func (c *Cluster) Blame(err error) error {
 	if err == nil {
 		return nil
 	}
-	for _, s := range []*labserver.Server{c.SQL, c.Redis, c.Kafka, c.Chroma} {
+	for _, s := range []*labserver.Server{c.SQL, c.Redis, c.Kafka, c.Rabbit, c.Chroma} {
 		if s == nil || s.Running() {
 			continue
 		}

@@ -28,6 +28,9 @@ func Kill9(ctx context.Context, s *stage.Stage) (string, error) {
 		victims, least, more = []string{"outbox-relay", "outbox-relay", "kafka-consumer", "kafka-consumer", "kafka-consumer", "ingest-api", "reclaimer"}, 500, 4000
 		services = append(slices.Clone(services), "outbox-relay")
 	}
+	if s.RabbitMQ {
+		victims = append(victims, "stream-mirror", "stream-mirror")
+	}
 	kills := 0
 	return stage.Storm{
 		Opts: world.Options{Env: stage.Patient}, Services: services,

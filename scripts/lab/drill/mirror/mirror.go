@@ -1,0 +1,267 @@
+// Package mirror has the scenes of the copies in RabbitMQ.
+package mirror
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/millweir/millweir/pkg/mirror"
+	"github.com/millweir/millweir/pkg/taskstate"
+	"github.com/millweir/millweir/scripts/lab/apiclient"
+	"github.com/millweir/millweir/scripts/lab/await"
+	"github.com/millweir/millweir/scripts/lab/drill/stage"
+	"github.com/millweir/millweir/scripts/lab/tables"
+	"github.com/millweir/millweir/scripts/lab/world"
+)
+
+const (
+	goneLimit    = 10 * time.Second // for the copies of ended tasks
+	copiedLimit  = 60 * time.Second // for the copies of unfinished tasks, a start of RabbitMQ included
+	restoreLimit = 60 * time.Second
+	rabbitAway   = 5 * time.Second
+	redisAway    = 30 * time.Second
+	held         = 5  // tasks that are suspended, so that some stay unfinished
+	unfinished   = 60 // tasks of the lost database
+	every        = 100 * time.Millisecond
+)
+
+// copies looks at the queue and returns the tasks of its copies.
+func copies(ctx context.Context, c *stage.Cluster) (map[string]taskstate.Status, error) {
+	m, err := mirror.New(mirror.NewDefaultConfig(c.Rabbit.URL("")), mirror.Deps{DB: c.DB, Name: "drill", Log: slog.New(slog.DiscardHandler), Clock: time.Now})
+	if err != nil {
+		return nil, err
+	}
+	met := map[string]taskstate.Status{}
+	return met, m.Visit(ctx, mirror.Visit{Look: true, Each: func(_ context.Context, all []mirror.Copy) error {
+		for _, one := range all {
+			met[one.Task.ID] = one.Status
+		}
+		return nil
+	}})
+}
+
+// copied waits until each of tasks has a copy.
+func copied(ctx context.Context, c *stage.Cluster, tasks []string) (time.Duration, error) {
+	began := time.Now()
+	err := await.Until(ctx, copiedLimit, every, func(ctx context.Context) error {
+		met, err := copies(ctx, c)
+		for _, id := range tasks {
+			if _, there := met[id]; !there && err == nil {
+				err = fmt.Errorf("task %s has no copy; %d have", id, len(met))
+			}
+		}
+		return err
+	})
+	return time.Since(began), err
+}
+
+// gone waits until no copy is left.
+func gone(ctx context.Context, c *stage.Cluster) (time.Duration, error) {
+	began := time.Now()
+	err := await.Until(ctx, goneLimit, every, func(ctx context.Context) error {
+		met, err := copies(ctx, c)
+		if err == nil && len(met) > 0 {
+			err = fmt.Errorf("%d copies are left although every task has ended: %v", len(met), met)
+		}
+		return err
+	})
+	return time.Since(began), err
+}
+
+// Calm breaks nothing: the copies of a load are gone soon after its last end.
+func Calm(ctx context.Context, s *stage.Stage) (string, error) {
+	most := 0
+	return stage.Storm{
+		Faults: func(ctx context.Context, c *stage.Cluster) error {
+			_, err := s.Rounds(ctx, func(int) error {
+				met, err := copies(ctx, c)
+				most = max(most, len(met))
+				return err
+			})
+			return err
+		},
+		Judge: func(ctx context.Context, c *stage.Cluster, load *apiclient.Record) (string, error) {
+			took, err := gone(ctx, c)
+			if err == nil && most == 0 {
+				err = errors.New("no task was ever seen to have a copy")
+			}
+			return fmt.Sprintf("up to %d copies at once, none left after %.1f s", most, took.Seconds()), errors.Join(err, stage.Undisturbed(load))
+		},
+	}.Run(ctx, s)
+}
+
+// RabbitLost takes the copies away in every way: those of unfinished tasks are made again, and the tasks run on.
+func RabbitLost(ctx context.Context, s *stage.Stage) (string, error) {
+	var saw []string
+	return stage.Storm{
+		Faults: func(ctx context.Context, c *stage.Cluster) error {
+			var kept []string
+			for n := range held {
+				task, err := c.Client.Upload(ctx, apiclient.Text(1_000_000+n, stage.DocBytes))
+				if err == nil {
+					err = c.Client.Suspend(ctx, task.TaskID)
+				}
+				if err != nil {
+					return err
+				}
+				kept = append(kept, task.TaskID)
+			}
+			losses := []struct {
+				name string
+				do   func() error
+			}{
+				{"nothing lost", func() error { return nil }},
+				{"purged", func() error { return c.Rabbit.RabbitControl(ctx, "purge_queue", "rise.tasks.quorum") }},
+				{"stopped", func() error { return restart(ctx, c, false) }},
+				{"wiped", func() error { return restart(ctx, c, true) }},
+			}
+			for _, l := range losses {
+				if err := errors.Join(l.do(), c.AllRun()); err != nil {
+					return fmt.Errorf("%s: %w", l.name, err)
+				}
+				took, err := copied(ctx, c, kept)
+				if err != nil {
+					return fmt.Errorf("%s: %w", l.name, err)
+				}
+				saw = append(saw, fmt.Sprintf("%s, copied after %.1f s", l.name, took.Seconds()))
+				await.Pause(ctx, s.Load/time.Duration(2*len(losses)))
+			}
+			for _, id := range kept {
+				if err := c.Client.Resume(ctx, id); err != nil {
+					return err
+				}
+			}
+			return nil
+		},
+		Judge: func(ctx context.Context, c *stage.Cluster, load *apiclient.Record) (string, error) {
+			_, err := gone(ctx, c)
+			return fmt.Sprint(saw), errors.Join(err, stage.Undisturbed(load))
+		},
+	}.Run(ctx, s)
+}
+
+// restart stops RabbitMQ and starts it after a while, with its data or without.
+func restart(ctx context.Context, c *stage.Cluster, empty bool) error {
+	if err := c.Rabbit.Stop(ctx); err != nil {
+		return err
+	}
+	await.Pause(ctx, rabbitAway)
+	if empty {
+		if err := os.RemoveAll(filepath.Join(c.Rabbit.Dir, "mnesia")); err != nil {
+			return err
+		}
+	}
+	return c.Rabbit.Restart(ctx)
+}
+
+// RedisAway takes Redis away for half a minute: what is uploaded then succeeds before its return, out of its copy.
+func RedisAway(ctx context.Context, s *stage.Stage) (string, error) {
+	var ran int
+	return stage.Storm{
+		Faults: func(ctx context.Context, c *stage.Cluster) error {
+			p, err := c.Rehydrate("--mode", "auto")
+			if err != nil {
+				return err
+			}
+			c.Adopt(p)
+			if err := p.AwaitReady(ctx, stage.LiveLimit); err != nil {
+				return err
+			}
+			await.Pause(ctx, max(5*time.Second, (s.Load-redisAway)/2))
+			if err := c.Redis.Kill(ctx); err != nil {
+				return err
+			}
+			end := time.Now().Add(redisAway)
+			for n := 0; time.Now().Before(end); n++ {
+				task, err := c.Client.Upload(ctx, apiclient.Text(1_000_000+n, stage.DocBytes))
+				if err != nil {
+					return err
+				}
+				if _, err := c.Client.Await(ctx, task.TaskID, taskstate.StatusSucceeded, redisAway, every); err != nil {
+					return fmt.Errorf("uploaded while Redis was away: %w", err)
+				}
+				ran++
+			}
+			if err := errors.Join(c.Redis.Restart(ctx), c.AllRun()); err != nil {
+				return err
+			}
+			await.Pause(ctx, max(5*time.Second, (s.Load-redisAway)/2))
+			return nil
+		},
+		Judge: func(ctx context.Context, c *stage.Cluster, load *apiclient.Record) (string, error) {
+			_, err := gone(ctx, c)
+			if err == nil && ran < 3 {
+				err = fmt.Errorf("only %d of one client's tasks ran one after the other while Redis was away", ran)
+			}
+			return fmt.Sprintf("%d tasks of one client ran one after the other while Redis was away", ran), errors.Join(err, stage.Undisturbed(load))
+		},
+	}.Run(ctx, s)
+}
+
+// DatabaseLost drops the database while no task has run yet: each is back with its id out of its copy, and becomes visible once.
+func DatabaseLost(ctx context.Context, s *stage.Stage) (saw string, err error) {
+	api := world.FreeAddr()
+	c, err := s.NewCluster(ctx, world.Options{Env: []string{"HTTP_ADDR=" + api}}, "ingest-api", "stream-mirror")
+	if err != nil {
+		return "", err
+	}
+	defer c.Close()
+	defer func() { err = c.Blame(err) }()
+	if err := c.AllReady(ctx, stage.LiveLimit); err != nil {
+		return "", err
+	}
+	load := apiclient.Load{Target: c.Client, Clients: 4, Count: unfinished, Bytes: stage.DocBytes}.Run(ctx)
+	if len(load.Accepted) != unfinished {
+		return "", fmt.Errorf("%d of %d uploads were accepted", len(load.Accepted), unfinished)
+	}
+	var tasks []string
+	for id := range load.Accepted {
+		tasks = append(tasks, id)
+	}
+	lag, err := copied(ctx, c, tasks)
+	if err != nil {
+		return "", err
+	}
+	for _, p := range append(c.Of("ingest-api"), c.Of("stream-mirror")...) {
+		p.Kill()
+		c.Drop(p)
+	}
+	if err := c.LoseDatabase(ctx); err != nil {
+		return "", err
+	}
+	began := time.Now()
+	p, err := c.Rehydrate("--mode", "rehydrate", "--restore", "--once")
+	if err != nil {
+		return "", err
+	}
+	waiting, cancel := context.WithTimeout(ctx, restoreLimit)
+	defer cancel()
+	if code, err := p.Wait(waiting); err != nil || code != 0 {
+		return "", fmt.Errorf("rehydrator: exit code %d, %w; end of %s:\n%s", code, err, p.Log, p.Tail(12))
+	}
+	took := time.Since(began)
+	counts, err := tables.CountStatus(ctx, c.DB.Reader())
+	if err != nil || counts[taskstate.StatusQueued] != unfinished {
+		return "", fmt.Errorf("after the restore the tasks are %v (%w), all must be QUEUED", counts, err)
+	}
+	for _, name := range s.Services {
+		if _, err := c.Add(name); err != nil {
+			return "", err
+		}
+	}
+	if err := c.AllReady(ctx, stage.LiveLimit); err != nil {
+		return "", err
+	}
+	if err := c.Verify(ctx, load, nil); err != nil {
+		return "", err
+	}
+	if _, err := gone(ctx, c); err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("%d tasks copied after %.1f s, restored in %.1f s; %s", len(tasks), lag.Seconds(), took.Seconds(), stage.Summary(load)), nil
+}
