@@ -94,7 +94,7 @@ func TestNamesChooseDrills(t *testing.T) {
 		require.False(t, names[d.name], d.name)
 		names[d.name] = true
 	}
-	require.Len(t, all, 69)
+	require.Len(t, all, 74)
 	var out, problems bytes.Buffer
 	require.Equal(t, 0, Run(t.Context(), []string{"-list"}, &out, &problems))
 	require.Equal(t, len(all), strings.Count(out.String(), "\n"))
@@ -109,7 +109,7 @@ func TestEveryDrillIsInTheDocument(t *testing.T) {
 	for _, d := range drills() {
 		require.Contains(t, string(text), "\n| `"+d.name+"` |", "deploy/docs/drills.md needs a row")
 	}
-	for _, on := range []string{"main", "kafka", "streammq"} {
+	for _, on := range []string{"main", "kafka", "streammq", "mirror"} {
 		rows += strings.Count(string(text), "\n| `"+on+"-")
 	}
 	require.Equal(t, len(drills()), rows)
