@@ -25,7 +25,7 @@ var rules = []rule{
 	{"I19", "every pending delivery names a known task, and none without its entry stays", "", false},
 	{"I20", "nothing is trimmed that a group still needs", "", false},
 	{"I21", "a committed offset of Kafka lies within its log and never falls", "", false},
-	{"I22", "the mirror has no copy of a finished task", "comes with the RabbitMQ mirror", false},
+	{"I22", "the mirror has no copy of a finished task", "fsck does not look into RabbitMQ; the drills mirror-… judge it", false},
 	{"I23", "a version is visible only by its task's success, at most one of a document, and their numbers rise", "", true},
 	{"I24", "a document that once had a visible version and was not deleted has one", "", true},
 	{"I25", "a visible version has segments 0…n−1, each with its text and a vector of the right dimension, document and version, a row for each key of its metadata, and the store no vector that SQL does not name", "", true},

@@ -24,7 +24,8 @@ const (
 // retries and takeovers are found in the table.
 type Queue struct {
 	*Mirror
-	open func() bool // whether anything is to be read now
+	open    func() bool              // whether anything is to be read now
+	letters ingestq.DeadLetterWriter // of the queue of deliveries; nil: none
 
 	mu    sync.Mutex // one Read at a time
 	link  *link
@@ -37,9 +38,10 @@ type Queue struct {
 
 var _ ingestq.PendingQueue = (*Queue)(nil)
 
-// NewQueue makes a Queue over copies; open says whether anything is to be read at the moment.
-func NewQueue(m *Mirror, open func() bool) *Queue {
-	return &Queue{Mirror: m, open: open, wait: pause.Backoff{First: firstRedial, Most: mostRedial}}
+// NewQueue makes a Queue over copies; open says whether anything is to be read at the moment, and letters, which may be nil, takes dead
+// letters once it is there.
+func NewQueue(m *Mirror, open func() bool, letters ingestq.DeadLetterWriter) *Queue {
+	return &Queue{Mirror: m, open: open, letters: letters, wait: pause.Backoff{First: firstRedial, Most: mostRedial}}
 }
 
 // Name implements ingestq.Consumer.
@@ -166,9 +168,12 @@ func (q *Queue) Watermark(context.Context) (ingestq.Watermark, error) {
 	return ingestq.Watermark{}, ingestq.ErrNoWatermark
 }
 
-// DeadLetters implements ingestq.DeadLetterWriter: there is no queue of them here, so the rows go on owing theirs.
-func (q *Queue) DeadLetters(context.Context, []ingestq.DeadLetter) error {
-	return fmt.Errorf("dead letters are written once the queue of deliveries is back: %w", ingestq.ErrUnavailable)
+// DeadLetters implements ingestq.DeadLetterWriter: while the queue of deliveries is away the rows go on owing theirs.
+func (q *Queue) DeadLetters(ctx context.Context, letters []ingestq.DeadLetter) error {
+	if q.letters == nil {
+		return fmt.Errorf("no queue takes dead letters: %w", ingestq.ErrUnavailable)
+	}
+	return q.letters.DeadLetters(ctx, letters)
 }
 
 // Quarantine implements ingestq.Consumer: what cannot be decoded stays in the queue and was not delivered.

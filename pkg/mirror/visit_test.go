@@ -17,6 +17,9 @@ import (
 	pb "github.com/millweir/millweir/proto"
 )
 
+// stands is after how many looks at the clock some rounds of an empty queue are over.
+const stands = 20
+
 // visit goes round and returns the status of each task that was met.
 func (w *world) visit(v mirror.Visit) map[string]taskstate.Status {
 	w.t.Helper()
@@ -118,13 +121,31 @@ func TestAVisitWaitsForCopiesThatOthersHold(t *testing.T) {
 		require.True(t, found)
 		held = append(held, d)
 	}
-	back := time.AfterFunc(300*time.Millisecond, func() {
-		for _, d := range held {
-			_ = d.Reject(true)
+	var looks atomic.Int64 // of the visitor's at its clock, which stands still until it has met them
+	var all atomic.Bool
+	began := time.Now()
+	clock := func() time.Time {
+		if looks.Add(1) == stands {
+			for _, d := range held {
+				_ = d.Reject(true)
+			}
 		}
-	})
-	defer back.Stop()
-	require.Len(t, w.visit(mirror.Visit{}), 3)
+		if all.Load() {
+			return time.Now()
+		}
+		return began
+	}
+	v, err := mirror.New(w.cfg, mirror.Deps{DB: w.tasks, Name: "visitor", Log: slog.New(slog.DiscardHandler), Clock: clock})
+	require.NoError(t, err)
+	met := map[string]bool{}
+	require.NoError(t, v.Visit(t.Context(), mirror.Visit{Each: func(_ context.Context, copies []mirror.Copy) error {
+		for _, c := range copies {
+			met[c.Task.ID] = true
+		}
+		all.Store(len(met) == 3)
+		return nil
+	}}))
+	require.Len(t, met, 3)
 }
 
 // Tasks that come all the time, each with a copy, do not hold a visitor up.

@@ -108,16 +108,18 @@ func (w *Wish) Run(ctx context.Context, env *process.Env, s *Settings) error {
 	if w.Once || w.DryRun {
 		return w.once(ctx, env, r)
 	}
-	look, err := lookAt(p, s)
+	member, err := p.Transports[s.Worker.Shared.Queue.Kind].Member(queue.Membership{})
 	if err != nil {
 		return err
 	}
+	look := &look{ping: member.Ping, changed: make(chan struct{})}
 	services := []process.Service{process.Named("queue watch", process.ServiceFunc(look.run))}
 	if w.Mode != Execute {
 		services = append(services, process.Named("rounds", process.ServiceFunc(func(ctx context.Context) error { return r.follow(ctx, look) })))
 	}
 	if w.Mode != Rehydrate {
-		q := mirror.NewQueue(copies, func() bool { return w.Mode == Execute || look.away() })
+		letters, _ := member.(ingestq.DeadLetterWriter) // nil where dead letters are events
+		q := mirror.NewQueue(copies, func() bool { return w.Mode == Execute || look.away() }, letters)
 		runner, err := worker.Over(p, &s.Worker, env.Name, q)
 		if err != nil {
 			return err
@@ -193,14 +195,4 @@ func newRounds(p *documents.Parts, s *Settings, copies *mirror.Mirror, w Wish) (
 		return nil, err
 	}
 	return &rounds{p: p, app: app, copies: copies, publisher: publisher, policy: shared.Policy(), wish: w}, nil
-}
-
-// lookAt makes what looks whether the queue of deliveries is there.
-func lookAt(p *documents.Parts, s *Settings) (*look, error) {
-	var member ingestq.Consumer
-	member, err := p.Transports[s.Worker.Shared.Queue.Kind].Member(queue.Membership{})
-	if err != nil {
-		return nil, err
-	}
-	return &look{ping: member.Ping, changed: make(chan struct{})}, nil
 }

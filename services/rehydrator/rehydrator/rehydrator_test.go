@@ -30,7 +30,7 @@ import (
 )
 
 const (
-	waitLimit = time.Minute // only keeps a broken test from hanging
+	waitLimit = 3 * time.Minute // only keeps a broken test from hanging
 	maxFile   = 1 << 20
 )
 
