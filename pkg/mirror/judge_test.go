@@ -18,7 +18,8 @@ import (
 func TestBeforeTheFirstRoundOnlyYoungTasksAreMissing(t *testing.T) {
 	t.Parallel()
 	connected := time.Now()
-	p := newPublisher(&session{connected: connected, known: newKnown(), wake: make(chan struct{}, 1)})
+	m := &Mirror{cfg: Config{QueueMaxLength: 3}}
+	p := newPublisher(&session{Mirror: m, connected: connected, known: newKnown(), wake: make(chan struct{}, 1)})
 	restored, recent, young := firstID(connected.Add(-time.Hour)), firstID(connected.Add(younger-time.Millisecond)), firstID(connected.Add(younger+time.Millisecond))
 	for _, id := range []uuid.UUID{restored, recent, young} {
 		p.judge(state{id: id, status: taskstate.StatusQueued})
@@ -31,6 +32,8 @@ func TestBeforeTheFirstRoundOnlyYoungTasksAreMissing(t *testing.T) {
 		p.judge(state{id: id, status: taskstate.StatusSuspended})
 	}
 	require.Len(t, p.missing, 3)
+	p.judge(state{id: uuid.Must(uuid.NewV7()), status: taskstate.StatusQueued})
+	require.Len(t, p.missing, 3, "no more than fit into the queue are remembered")
 	p.known.add(restored)
 	p.judge(state{id: restored, status: taskstate.StatusRunning})
 	p.judge(state{id: recent, status: taskstate.StatusDead})

@@ -198,7 +198,8 @@ func (p *publisher) judge(s state) {
 		return
 	}
 	fresh := !madeAt(s.id).Before(p.connected.Add(younger))
-	if p.missing[s.id] == nil && (fresh || p.known.complete()) {
+	// More would not fit: those beyond are found by a later pass.
+	if p.missing[s.id] == nil && (fresh || p.known.complete()) && len(p.missing) < p.cfg.QueueMaxLength {
 		p.missing[s.id] = &missed{}
 	}
 }
