@@ -82,6 +82,7 @@ type Accepted struct {
 	Document  Document
 	Duplicate bool // the same bytes were there: Task is the document's last one
 	Replayed  bool // the same idempotency key and bytes: Task is the first request's
+	Waits     bool // the queue is away: the task's delivery is added once it is back
 }
 
 // DocumentStatus is contract §3's status of a document (design D13).

@@ -33,10 +33,10 @@ func (q *quietQueue) leave(now time.Time, tasks []taskstate.Task) bool {
 }
 
 // Announce adds the deliveries of tasks that became QUEUED and wakes who waits for them.
-// A delivery that could not be added is not lost: its row is the promise (design D5).
-func (s *Service) Announce(ctx context.Context, tasks []taskstate.Task) {
+// A delivery that could not be added is not lost: its row is the promise (design D5). It reports whether any waits for the queue.
+func (s *Service) Announce(ctx context.Context, tasks []taskstate.Task) (waits bool) {
 	if len(tasks) == 0 {
-		return
+		return false
 	}
 	ids := make([]string, len(tasks))
 	for i, t := range tasks {
@@ -44,27 +44,28 @@ func (s *Service) Announce(ctx context.Context, tasks []taskstate.Task) {
 	}
 	s.d.Changed(ids...)
 	if s.d.Publisher == nil {
-		return
+		return false
 	}
 	if s.quiet.leave(s.d.Clock(), tasks) {
-		return // nobody waits for a queue that does not answer
+		return true // nobody waits for a queue that does not answer
 	}
-	s.publish(ctx, tasks)
+	return !s.publish(ctx, tasks)
 }
 
-// publish adds deliveries; a queue that does not answer in time is left alone for a while.
-func (s *Service) publish(ctx context.Context, tasks []taskstate.Task) {
+// publish adds deliveries and reports whether it did; a queue that does not answer in time is left alone for a while.
+func (s *Service) publish(ctx context.Context, tasks []taskstate.Task) bool {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.cfg.PublishTimeout)
 	defer cancel()
 	err := taskrun.Publish(ctx, s.d.Publisher, tasks)
 	switch {
 	case err == nil:
 		s.quiet.until.Store(0)
-		return
+		return true
 	case ctx.Err() != nil, errors.Is(err, context.DeadlineExceeded):
 		s.quiet.until.Store(s.d.Clock().Add(quietRest).UnixNano())
 	}
 	s.d.Log.DebugContext(ctx, "tasks: delivery not added, the sweep will", "tasks", len(tasks), "error", s.d.Redact(err.Error()))
+	return false
 }
 
 // Late are deliveries that requests left because the queue did not answer.

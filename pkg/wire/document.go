@@ -29,7 +29,11 @@ type AcceptedTask struct {
 	Duplicate bool      `json:"duplicate"` // the same bytes were there: this is their last task
 	Replayed  bool      `json:"replayed"`  // the Idempotency-Key was used before: this is that task
 	Document  *Document `json:"document"`
+	Delivery  string    `json:"delivery,omitempty"` // WaitingForRedis, or left out
 }
+
+// WaitingForRedis says that a task was accepted while Redis is away: its delivery is added once it is back.
+const WaitingForRedis = "waiting for Redis"
 
 // RefusedFile stands in the place of a file that was not taken.
 type RefusedFile struct {

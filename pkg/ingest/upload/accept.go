@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/millweir/millweir/pkg/batcher"
@@ -60,9 +61,10 @@ type accepting struct {
 	u     ingest.Upload
 	races int // times that it was put back because somebody else made the same thing first
 
-	got  acceptance
-	task taskstate.Task
-	err  error // why this upload alone is refused
+	got   acceptance
+	task  taskstate.Task
+	waits bool  // its delivery could not be added yet
+	err   error // why this upload alone is refused
 }
 
 // acceptance is what the accept transaction found or made.
@@ -131,6 +133,7 @@ func (a *Uploads) answer(ctx context.Context, x *accepting, err error) (ingest.A
 	}
 	return ingest.Accepted{
 		Task: x.task, Document: x.got.document.Document(x.got.baseName), Duplicate: x.got.duplicate, Replayed: x.got.replayed,
+		Waits: x.waits,
 	}, nil
 }
 
@@ -169,7 +172,11 @@ func (a *Uploads) acceptBatch(ctx context.Context, b *batcher.Batch[*accepting])
 	for _, id := range copies {
 		a.mount.Drop(ctx, id)
 	}
-	a.deliver.Announce(ctx, made)
+	if a.deliver.Announce(ctx, made) {
+		for _, x := range mine {
+			x.waits = slices.ContainsFunc(made, func(t taskstate.Task) bool { return t.ID == x.got.taskID })
+		}
+	}
 	crash.Point("api.after_xadd")
 	a.handTasks(ctx, mine, made)
 	return nil

@@ -275,6 +275,8 @@ func TestAcceptWithoutAQueue(t *testing.T) {
 	}})
 	a := w.Upload("one\n")
 	require.Equal(t, taskstate.StatusQueued, a.Task.Status, "the row is the promise")
+	require.True(t, a.Waits)
+	require.False(t, w.Upload("one\n").Waits, "a duplicate has no delivery")
 	require.Len(t, p.got, 1)
 	require.Equal(t, a.Task.ID, p.got[0].GetTaskId())
 	require.Equal(t, []string{a.Task.ID}, changed)

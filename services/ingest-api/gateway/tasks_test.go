@@ -148,6 +148,19 @@ func TestTasksWithoutACopyAreListed(t *testing.T) {
 	})
 }
 
+// Uploads are accepted while Redis is away, and say so.
+func TestAnUploadSaysThatItWaitsForRedis(t *testing.T) {
+	t.Parallel()
+	s := newSiteIn(t, world{worlds["sqlite"].store, func(testing.TB) string { return "redis://127.0.0.1:1" }})
+	owner := s.secrets["owner"]
+	first := s.accept(owner, "a.txt", "a")
+	require.Equal(t, wire.WaitingForRedis, first.Delivery)
+	require.Equal(t, taskstate.StatusQueued, first.Status)
+	require.Equal(t, wire.WaitingForRedis, s.accept(owner, "b.txt", "b").Delivery, "also while Redis is left alone")
+	with := newSite(t)
+	require.Empty(t, with.accept(with.secrets["owner"], "a.txt", "a").Delivery)
+}
+
 // pages pages through a list and returns the ids in their order.
 func (b *bench) pages(target, field string) []string {
 	b.t.Helper()

@@ -23,6 +23,9 @@ func Document(d ingest.Document) wire.Document {
 
 func Accepted(a ingest.Accepted, fileName string) wire.AcceptedTask {
 	v := wire.AcceptedTask{Task: Task(a.Task), FileName: fileName, Duplicate: a.Duplicate, Replayed: a.Replayed}
+	if a.Waits {
+		v.Delivery = wire.WaitingForRedis
+	}
 	if a.Document.ID != "" {
 		d := Document(a.Document)
 		v.Document = &d
