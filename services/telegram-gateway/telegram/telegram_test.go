@@ -374,6 +374,13 @@ func TestReplies(t *testing.T) {
 func TestWebhook(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, databases["sqlite"])
+	var away atomic.Bool
+	s.parts.Store.Database.Watch = func(query string, done bool) error { // set before anything reads
+		if away.Load() && !done && query == "COMMIT" {
+			return driver.ErrBadConn
+		}
+		return nil
+	}
 	cfg := s.config()
 	cfg.WebhookURL = "https://bot.example/hook"
 	require.NoError(t, cfg.WebhookSecret.UnmarshalText([]byte("the_secret-1")))
@@ -404,13 +411,6 @@ func TestWebhook(t *testing.T) {
 	require.Equal(t, http.StatusRequestEntityTooLarge, post(http.MethodPost, "/hook", "the_secret-1", `"`+strings.Repeat("x", maxUpdate)))
 	require.Equal(t, http.StatusOK, post(http.MethodPost, "/hook", "the_secret-1", `{"update_id":9}`))
 	require.Empty(t, s.tasks("ada"))
-	var away atomic.Bool
-	s.parts.Store.Database.Watch = func(query string, done bool) error {
-		if away.Load() && !done && query == "COMMIT" {
-			return driver.ErrBadConn
-		}
-		return nil
-	}
 	away.Store(true)
 	require.Equal(t, http.StatusServiceUnavailable, post(http.MethodPost, "/hook", "the_secret-1", update))
 	away.Store(false)
