@@ -40,7 +40,7 @@ type Payload struct {
 	Title     string          `json:"title,omitempty"`    // given by the user; empty: out of the document
 	Metadata  json.RawMessage `json:"metadata,omitempty"` // given by the user, with this upload or an earlier one
 	// Base is the name of the knowledge base, for a copy of the task that outlives the base's row (design D19); empty in tasks that
-	// were accepted by versions before 0.2.
+	// were accepted before payloads had it.
 	Base string `json:"knowledgeBase,omitempty"`
 }
 

@@ -98,7 +98,7 @@ func uploadOf(t taskstate.Task) (ingest.Upload, error) {
 	case err != nil || len(sum) != 32:
 		return ingest.Upload{}, fmt.Errorf("payload.sha256 %q is no SHA-256", p.SHA256)
 	case p.Base == "":
-		return ingest.Upload{}, errors.New("payload.knowledgeBase is missing: a version before 0.2 has accepted it")
+		return ingest.Upload{}, errors.New("payload.knowledgeBase is missing: it was accepted before payloads named their base; upload it again")
 	case p.FileName == "" || p.MediaType == "":
 		return ingest.Upload{}, errors.New("payload.fileName or payload.mediaType is missing")
 	case uuid.Validate(t.FilePath) != nil:
