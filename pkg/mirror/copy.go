@@ -39,7 +39,7 @@ func copyOf(t taskstate.Task, mark string) (amqp.Publishing, error) {
 
 // again is a message that was taken, to be published at the tail. What would make the broker refuse it, send it elsewhere too or
 // throw it away is left out: a foreign user, further routing keys and an expiry, and what the broker itself adds.
-func again(d amqp.Delivery, mark string) amqp.Publishing {
+func again(d taken, mark string) amqp.Publishing {
 	headers := amqp.Table{}
 	for name, value := range d.Headers {
 		switch name {
@@ -56,14 +56,24 @@ func again(d amqp.Delivery, mark string) amqp.Publishing {
 	}
 }
 
-// taskOf returns the task of a copy; false: it is no copy of a task. The body says it: it is what a task can be made of again.
-func taskOf(d amqp.Delivery) (*pb.TaskEnvelope, uuid.UUID, bool) {
+// taken is a message that was taken.
+type taken struct {
+	amqp.Delivery
+	envelope *pb.TaskEnvelope // nil: it is no copy of a task
+	id       uuid.UUID        // the task's
+}
+
+// read reads a message. Its body says whose copy it is: that is what a task can be made of again.
+func read(d amqp.Delivery) taken {
 	e, err := pb.Decode(d.Body)
 	if err != nil {
-		return nil, uuid.Nil, false
+		return taken{Delivery: d}
 	}
 	id, ok := parseID(e.GetTaskId())
-	return e, id, ok
+	if !ok {
+		return taken{Delivery: d}
+	}
+	return taken{d, e, id}
 }
 
 // parseID reads a task's id; only its one form counts.

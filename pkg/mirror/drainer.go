@@ -108,20 +108,20 @@ func (d *drainer) round(ctx context.Context) error {
 func (d *drainer) circle(ctx context.Context, feed *feed, mark string) (over bool, err error) {
 	for ctx.Err() == nil {
 		began := d.d.Clock()
-		taken, err := feed.take()
+		copies, err := feed.take()
 		if err != nil {
 			return false, err
 		}
-		if err := d.settle(ctx, taken, mark); err != nil || d.away {
+		if err := d.settle(ctx, copies, mark); err != nil || d.away {
 			return false, err
 		}
 		// All were met when the queue is empty, or a copy was published in this very round.
-		over, rest := len(taken) == 0, time.Duration(len(taken))*d.pace-d.d.Clock().Sub(began)
-		for _, c := range taken {
+		over, rest := len(copies) == 0, time.Duration(len(copies))*d.pace-d.d.Clock().Sub(began)
+		for _, c := range copies {
 			over = over || c.CorrelationId == mark
 		}
 		if d.visit != nil {
-			if over, rest, err = d.visit.over(taken, d.d.Clock(), d.drain.ready); err != nil {
+			if over, rest, err = d.visit.over(copies, d.d.Clock(), d.drain.ready); err != nil {
 				return false, err
 			}
 		}
@@ -147,11 +147,11 @@ func (d *drainer) databaseBack(ctx context.Context) bool {
 }
 
 // settle reads the rows of copies that were taken, acknowledges those whose task has ended and rotates the others.
-func (d *drainer) settle(ctx context.Context, taken []amqp.Delivery, mark string) error {
-	ids, of := make([]uuid.UUID, 0, len(taken)), make([]uuid.UUID, len(taken))
-	for i, c := range taken {
-		if _, id, ok := taskOf(c); ok {
-			ids, of[i] = append(ids, id), id
+func (d *drainer) settle(ctx context.Context, copies []taken, mark string) error {
+	ids := make([]uuid.UUID, 0, len(copies))
+	for _, c := range copies {
+		if c.envelope != nil {
+			ids = append(ids, c.id)
 		}
 	}
 	found, err := d.rows.of(ctx, ids)
@@ -159,13 +159,12 @@ func (d *drainer) settle(ctx context.Context, taken []amqp.Delivery, mark string
 		d.databaseAway(ctx, err)
 		d.away = true
 	}
-	var rotate []amqp.Delivery
-	var tasks []uuid.UUID
-	for i, c := range taken {
-		status, exists := found[of[i]]
+	var rotate []taken
+	for _, c := range copies {
+		status, exists := found[c.id]
 		switch {
 		case exists && !unfinished(status) && !(d.visit != nil && d.visit.Look):
-			d.known.remove(of[i]) // before: the task may be replayed at this moment, and is copied anew then
+			d.known.remove(c.id) // before: the task may be replayed at this moment, and is copied anew then
 			if err := c.Ack(false); err != nil {
 				return wrap("acknowledge the copy of a task that has ended", err)
 			}
@@ -173,35 +172,34 @@ func (d *drainer) settle(ctx context.Context, taken []amqp.Delivery, mark string
 		case !exists && !d.away && c.CorrelationId != mark: // else it was counted in this round
 			d.strays++
 		}
-		rotate, tasks = append(rotate, c), append(tasks, of[i])
+		rotate = append(rotate, c)
 	}
 	var failed error
 	if d.visit != nil && !d.away {
-		failed = d.visit.each(ctx, taken, found)
+		failed = d.visit.each(ctx, copies, found)
 	}
-	return errors.Join(d.rotate(ctx, rotate, tasks, mark), failed)
+	return errors.Join(d.rotate(ctx, rotate, mark), failed)
 }
 
 // rotate publishes copies at the tail and acknowledges each once that is confirmed. It goes on until all are: a copy that was given back
 // would be at the head again, with one more delivery counted.
-func (d *drainer) rotate(ctx context.Context, taken []amqp.Delivery, tasks []uuid.UUID, mark string) error {
-	for len(taken) > 0 {
-		messages := make([]amqp.Publishing, len(taken))
-		for i, c := range taken {
+func (d *drainer) rotate(ctx context.Context, copies []taken, mark string) error {
+	for len(copies) > 0 {
+		messages := make([]amqp.Publishing, len(copies))
+		for i, c := range copies {
 			messages[i] = again(c, mark)
 		}
 		results := d.drain.send(context.WithoutCancel(ctx), messages) // else a stop would leave two copies of each
 		d.note(ctx, results)
-		var left, done []amqp.Delivery
-		var of []uuid.UUID
+		var left, done []taken
 		bind := false
 		for i, r := range results {
 			switch r.result {
 			case confirmed:
-				if tasks[i] != uuid.Nil {
-					d.known.add(tasks[i])
+				if copies[i].envelope != nil {
+					d.known.add(copies[i].id)
 				}
-				done = append(done, taken[i])
+				done = append(done, copies[i])
 				continue
 			case failed:
 				return fmt.Errorf("rotate: %s", r.reason)
@@ -209,7 +207,7 @@ func (d *drainer) rotate(ctx context.Context, taken []amqp.Delivery, tasks []uui
 				bind = true
 			case refused, timedOut:
 			}
-			left, of = append(left, taken[i]), append(of, tasks[i])
+			left = append(left, copies[i])
 		}
 		if err := acknowledge(done, len(left) == 0); err != nil {
 			return err
@@ -222,14 +220,14 @@ func (d *drainer) rotate(ctx context.Context, taken []amqp.Delivery, tasks []uui
 		if len(left) > 0 && !pause.For(ctx, againEvery) {
 			return nil
 		}
-		taken, tasks = left, of
+		copies = left
 	}
 	return nil
 }
 
 // acknowledge acknowledges copies that were rotated, in one message if nothing else of the channel's is left: RabbitMQ drops what it
 // has not yet passed on to a quorum queue (measured: all beyond 32 messages) when the connection ends.
-func acknowledge(done []amqp.Delivery, all bool) error {
+func acknowledge(done []taken, all bool) error {
 	if all && len(done) > 0 {
 		done = done[len(done)-1:]
 	}

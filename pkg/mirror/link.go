@@ -356,51 +356,51 @@ func (c *channel) consume(most int) (*feed, error) {
 }
 
 // take waits for copies; none: the queue is empty.
-func (f *feed) take() (taken []amqp.Delivery, err error) { return f.wait(false) }
+func (f *feed) take() ([]taken, error) { return f.wait(false) }
 
 // wait waits for copies: for all that may be taken at once, or for those that come together. Fewer: the queue is empty.
-func (f *feed) wait(all bool) (taken []amqp.Delivery, err error) {
+func (f *feed) wait(all bool) (out []taken, err error) {
 	wait := time.NewTimer(idle)
 	defer wait.Stop()
 	began := time.Now()
-	for size := 0; len(taken) < f.most && (all || size < mostTaken); {
+	for size := 0; len(out) < f.most && (all || size < mostTaken); {
 		select {
 		case d, open := <-f.in:
 			if !open {
-				return taken, errors.New("take copies: the consumer was cancelled: the queue was removed, or the connection ended")
+				return out, errors.New("take copies: the consumer was cancelled: the queue was removed, or the connection ended")
 			}
-			taken, size = append(taken, d), size+len(d.Body)
+			out, size = append(out, read(d)), size+len(d.Body)
 			if wait.Reset(idle); !all {
 				wait.Reset(gather)
 			}
 			continue
 		case <-wait.C:
 		}
-		if len(taken) > 0 && !all {
-			return taken, nil
+		if len(out) > 0 && !all {
+			return out, nil
 		}
 		switch n, err := f.c.ready(); {
 		case err != nil:
-			return taken, err
+			return out, err
 		case n == 0:
-			return taken, nil
+			return out, nil
 		case time.Since(began) > callTime:
-			return taken, fmt.Errorf("take copies: none came within %s of %d: the queue %s has no leader, or the server hangs", callTime, n, f.c.link.cfg.Queue)
+			return out, fmt.Errorf("take copies: none came within %s of %d: the queue %s has no leader, or the server hangs", callTime, n, f.c.link.cfg.Queue)
 		}
 		wait.Reset(idle)
 	}
-	return taken, nil
+	return out, nil
 }
 
 // stop ends the consumer and returns what it has still been sent. RabbitMQ gives back what is under way to a consumer that ends, and
 // counts a delivery: so it first sends all that may be taken.
-func (f *feed) stop() (rest []amqp.Delivery, err error) {
+func (f *feed) stop() (rest []taken, err error) {
 	if rest, err = f.wait(true); err != nil {
 		return rest, err
 	}
 	err = f.c.link.limited(func() error { return f.c.ch.Cancel(f.tag, false) })
 	for d := range f.in {
-		rest = append(rest, d)
+		rest = append(rest, read(d))
 	}
 	return rest, wrap("end taking copies", err)
 }

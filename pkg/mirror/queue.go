@@ -78,14 +78,14 @@ func (q *Queue) circle(ctx context.Context, n int) (out []ingestq.Delivery, err 
 			return nil, err
 		}
 	}
-	var taken []amqp.Delivery
-	for len(taken) < min(n, q.cfg.Prefetch, mostGot) {
+	var got []taken
+	for len(got) < min(n, q.cfg.Prefetch, mostGot) {
 		d, found, err := q.drain.drain.get()
 		if err != nil {
 			return nil, err
 		}
 		if found {
-			taken = append(taken, d)
+			got = append(got, read(d))
 		}
 		if !found || d.CorrelationId == q.mark { // all were met
 			q.drain.known.begin()
@@ -105,7 +105,7 @@ func (q *Queue) circle(ctx context.Context, n int) (out []ingestq.Delivery, err 
 		}
 		return nil
 	}}}
-	if err := q.drain.settle(ctx, taken, q.mark); err != nil {
+	if err := q.drain.settle(ctx, got, q.mark); err != nil {
 		return nil, err
 	}
 	if q.drain.away {

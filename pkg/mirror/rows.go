@@ -6,6 +6,7 @@ import (
 	"embed"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 	"unicode/utf8"
 
@@ -100,18 +101,8 @@ func (r *rows) tasks(ctx context.Context, ids []uuid.UUID) ([]taskstate.Task, er
 		return nil, err
 	}
 	found = slices.DeleteFunc(found, func(t taskstate.Task) bool { return !unfinished(t.Status) })
-	slices.SortFunc(found, func(a, b taskstate.Task) int { return compareText(a.ID, b.ID) })
+	slices.SortFunc(found, func(a, b taskstate.Task) int { return strings.Compare(a.ID, b.ID) })
 	return found, nil
-}
-
-func compareText(a, b string) int {
-	switch {
-	case a < b:
-		return -1
-	case a > b:
-		return 1
-	}
-	return 0
 }
 
 // failure is why a task has no copy.

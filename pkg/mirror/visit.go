@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/google/uuid"
-	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/millweir/millweir/pkg/ingestq"
 	"github.com/millweir/millweir/pkg/taskstate"
@@ -63,14 +62,13 @@ type visit struct {
 	newAt time.Time // when the last one came that was not
 }
 
-func (v *visit) each(ctx context.Context, taken []amqp.Delivery, found map[uuid.UUID]taskstate.Status) error {
+func (v *visit) each(ctx context.Context, all []taken, found map[uuid.UUID]taskstate.Status) error {
 	var copies []Copy
-	for _, d := range taken {
-		e, id, ok := taskOf(d)
-		if !ok {
+	for _, d := range all {
+		if d.envelope == nil {
 			continue
 		}
-		c := Copy{Task: ingestq.TaskOf(e), Status: found[id]}
+		c := Copy{Task: ingestq.TaskOf(d.envelope), Status: found[d.id]}
 		c.Task.RequestHash, _ = d.Headers[hashHeader].(string)
 		copies = append(copies, c)
 	}
@@ -81,19 +79,18 @@ func (v *visit) each(ctx context.Context, taken []amqp.Delivery, found map[uuid.
 }
 
 // over reports after a batch whether the round is, and how long to rest if it is not.
-func (v *visit) over(taken []amqp.Delivery, now time.Time, ready func() (int, error)) (over bool, rest time.Duration, err error) {
+func (v *visit) over(batch []taken, now time.Time, ready func() (int, error)) (over bool, rest time.Duration, err error) {
 	if v.newAt.IsZero() {
 		v.began, v.newAt = now, now
 	}
-	for _, d := range taken {
-		_, id, ok := taskOf(d)
-		if ok && !v.seen[id] && madeAt(id).Before(v.began) {
+	for _, d := range batch {
+		if d.envelope != nil && !v.seen[d.id] && madeAt(d.id).Before(v.began) {
 			v.again, v.newAt = -1, now
 		}
 		v.again++
-		v.seen[id] = true
+		v.seen[d.id] = true
 	}
-	if len(taken) > 0 && v.again < len(taken) {
+	if len(batch) > 0 && v.again < len(batch) {
 		return false, 0, nil
 	}
 	n, err := ready()
