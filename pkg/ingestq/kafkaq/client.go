@@ -6,11 +6,13 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/IBM/sarama"
 
 	"github.com/millweir/millweir/pkg/ingestq"
 	"github.com/millweir/millweir/pkg/outbox"
+	"github.com/millweir/millweir/pkg/pause"
 )
 
 // Client asks brokers for metadata and offsets. It is safe for concurrent use, and connects when it is asked.
@@ -117,9 +119,7 @@ type border struct {
 
 // borders reads log borders and committed offsets of the given partitions of the topic.
 func (c *Client) borders(ctx context.Context, partitions []int32) ([]border, error) {
-	committed, err := ask(ctx, c, func(lib sarama.Client) (map[int32]int64, error) {
-		return committedOffsets(lib, c.cfg.Group, c.cfg.Topic, partitions)
-	})
+	committed, err := c.committed(ctx, partitions)
 	if err != nil {
 		return nil, err
 	}
@@ -131,6 +131,29 @@ func (c *Client) borders(ctx context.Context, partitions []int32) ([]border, err
 		}
 	}
 	return out, nil
+}
+
+// loadPause is the pause before a coordinator that loads is asked again.
+const loadPause = 50 * time.Millisecond
+
+// committed asks the group's coordinator for the offsets. A broker that has just become it, or has just started, loads them
+// first: the question is repeated until they are there, for at most callTimeout.
+func (c *Client) committed(ctx context.Context, partitions []int32) (map[int32]int64, error) {
+	limit := time.Now().Add(callTimeout)
+	for {
+		out, err := ask(ctx, c, func(lib sarama.Client) (map[int32]int64, error) {
+			return committedOffsets(lib, c.cfg.Group, c.cfg.Topic, partitions)
+		})
+		if !moves(err) || time.Now().After(limit) || !pause.For(ctx, loadPause) {
+			return out, err
+		}
+	}
+}
+
+// moves tells the errors of a group whose coordinator is not there yet.
+func moves(err error) bool {
+	return errors.Is(err, sarama.ErrOffsetsLoadInProgress) || errors.Is(err, sarama.ErrConsumerCoordinatorNotAvailable) ||
+		errors.Is(err, sarama.ErrNotCoordinatorForConsumer)
 }
 
 // committedOffsets asks the group's coordinator; twice, for it may have moved.

@@ -76,10 +76,6 @@ func newBench(t *testing.T, bootstrap string, partitions int) *bench {
 			}
 			return err == nil
 		})
-		b.eventually("a young broker has loaded the group's offsets", func() bool {
-			_, err := b.client.lags(t.Context())
-			return err == nil
-		})
 	}
 	return b
 }
