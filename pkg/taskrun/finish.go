@@ -234,8 +234,6 @@ func (f *finishTx) simple(m taskstate.DBClock, t taskstate.Task, h taskstate.Hol
 		return taskstate.Fail(f.r.cfg.Policy, m, t, h, o.failure)
 	case outcomeHandBack:
 		return taskstate.HandBack(m, t, h, o.message)
-	case outcomeSuspend:
-		return taskstate.SuspendHeld(m, t, h, o.message)
 	case outcomeSuccess:
 	}
 	return taskstate.Succeed(m, t, h, o.result.Output, o.message)

@@ -21,8 +21,9 @@ import (
 
 // The codes of failures that the runner itself finds; UPPER_SNAKE.
 const (
-	CodeStalled  = "STALLED"
-	CodeInternal = "INTERNAL"
+	CodeStalled     = "STALLED"
+	CodeInternal    = "INTERNAL"
+	CodeUnknownType = "UNKNOWN_TYPE"
 )
 
 // labelWorker marks a worker's goroutine in profiles, and those that its runs start, so that the stack of a hung run can be found:
@@ -39,7 +40,6 @@ const (
 	outcomeSuccess outcomeSort = iota
 	outcomeFailure
 	outcomeHandBack
-	outcomeSuspend // nobody knows its type
 )
 
 // outcome is a run's end on its way into the table.
@@ -170,8 +170,10 @@ func (r *Runner) validate(h *local.Claim, res Result) (o outcome, ok bool) {
 	case h.IsLost():
 		return o, false
 	case r.handler(h.Task.Type) == nil:
-		o.sort = outcomeSuspend
-		o.message = fmt.Sprintf("nobody here does tasks of type %q", h.Task.Type)
+		o.sort, o.failure = outcomeFailure, taskstate.Failure{
+			Code: CodeUnknownType, Suspend: true, Cause: fmt.Sprintf("nobody here does tasks of type %q", h.Task.Type),
+			Message: "No worker that runs now does this type of task.",
+		}
 	case res.Err == nil:
 		o.sort, o.message = outcomeSuccess, res.Message
 	case errors.Is(cause, local.ErrStopping):

@@ -102,7 +102,7 @@ func acts() map[string]func(t Task) Decision {
 		},
 		"hand back":    func(t Task) Decision { return HandBack(moment, t, held(), "m") },
 		"withdraw":     func(t Task) Decision { return Withdraw(moment, t, held(), ReasonSuperseded, "m") },
-		"suspend held": func(t Task) Decision { return SuspendHeld(moment, t, held(), "m") },
+		"suspend held": func(t Task) Decision { return Fail(rules, moment, t, held(), Failure{Suspend: true, Cause: "m"}) },
 		"retry":        func(t Task) Decision { return Retry(moment, t, actor) },
 		"replay":       func(t Task) Decision { return Replay(moment, t, actor, "m") },
 		"resume":       func(t Task) Decision { return Resume(moment, t, actor, "m") },
@@ -220,7 +220,7 @@ func TestOnlyTheHolderFinishes(t *testing.T) {
 		r := row(StatusRunning)
 		for i, d := range []Decision{
 			Succeed(moment, r, h, nil, ""), Fail(rules, moment, r, h, Failure{}), HandBack(moment, r, h, ""),
-			Withdraw(moment, r, h, ReasonDeleted, ""), SuspendHeld(moment, r, h, ""),
+			Withdraw(moment, r, h, ReasonDeleted, ""), Fail(rules, moment, r, h, Failure{Suspend: true}),
 		} {
 			if d.Answer != AnswerLost || d.Change != nil {
 				t.Errorf("%s, function %d: got %+v", name, i, d)
@@ -252,6 +252,10 @@ func TestFailureCountsUpToTheLimit(t *testing.T) {
 	}
 	if c := Fail(rules, moment, row(StatusRunning), held(), Failure{Stalled: true}).Change; c.Reason != ReasonStalled || c.AttemptCount != 1 {
 		t.Errorf("stalled: got %+v", c)
+	}
+	c = Fail(rules, moment, row(StatusRunning), held(), Failure{Suspend: true, Permanent: true, Throttled: true, Code: "X", Cause: "why"}).Change
+	if c.To != StatusSuspended || c.Reason != ReasonSuspended || c.AttemptCount != 0 || c.DLQ != DLQNone || c.ErrorCode != "X" || c.LastError != "why" {
+		t.Errorf("suspended: got %+v", c)
 	}
 }
 

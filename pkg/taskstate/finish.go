@@ -35,18 +35,21 @@ type Failure struct {
 	Cause      string // lastError: outermost context first, without secrets
 	Message    string // errorMessage: the same for the user
 	Permanent  bool   // no retry can cure it
+	Suspend    bool   // a person has to look: no attempt is counted, and it goes before all else
 	Throttled  bool   // the service asked to wait: no attempt is counted
 	RetryAfter time.Duration
 	Stalled    bool // no progress within the stage's limit
 }
 
-// Fail ends an attempt of t: RETRYING, or DEAD when attempts are used up or the cause is permanent.
+// Fail ends an attempt of t: RETRYING, or DEAD when attempts are used up or the cause is permanent, or SUSPENDED.
 func Fail(p Policy, m DBClock, t Task, h Holder, f Failure) Decision {
 	if !h.Holds(m, t) {
 		return leave(t, AnswerLost)
 	}
 	var c *Change
 	switch {
+	case f.Suspend:
+		c = change(t, m).to(StatusSuspended, ReasonSuspended, h.Actor, f.Cause)
 	case f.Throttled && !f.Permanent:
 		c = throttle(m, t, h, f)
 	case f.Permanent || t.AttemptCount+1 >= t.MaxAttempts:
@@ -119,12 +122,4 @@ func Withdraw(m DBClock, t Task, h Holder, reason Reason, message string) Decisi
 		return leave(t, AnswerLost)
 	}
 	return decide(AnswerApplied, change(t, m).to(StatusCancelled, reason, h.Actor, message))
-}
-
-// SuspendHeld lets a running task wait for a person, by its holder.
-func SuspendHeld(m DBClock, t Task, h Holder, message string) Decision {
-	if !h.Holds(m, t) {
-		return leave(t, AnswerLost)
-	}
-	return decide(AnswerApplied, change(t, m).to(StatusSuspended, ReasonSuspended, h.Actor, message))
 }

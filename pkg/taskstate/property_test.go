@@ -59,7 +59,7 @@ func (w *world) step() (string, Decision, *Token) {
 	case 9:
 		return "hand back", HandBack(w.m, w.task, h, ""), &token
 	case 10:
-		return "suspend held", SuspendHeld(w.m, w.task, h, ""), &token
+		return "suspend held", Fail(w.p, w.m, w.task, h, Failure{Suspend: true, Permanent: w.r.IntN(2) == 0, Throttled: w.r.IntN(2) == 0}), &token
 	case 11:
 		return "withdraw", Withdraw(w.m, w.task, h, ReasonSuperseded, ""), &token
 	case 12:

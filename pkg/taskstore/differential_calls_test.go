@@ -174,7 +174,7 @@ func (q *sequenceRun) finish(rt *rapid.T) {
 			return taskstate.Withdraw(m, t, holder(t), taskstate.ReasonSuperseded, "too late")
 		},
 		"suspend held": func(m taskstate.DBClock, t taskstate.Task) taskstate.Decision {
-			return taskstate.SuspendHeld(m, t, holder(t), "look")
+			return taskstate.Fail(farPolicy, m, t, holder(t), taskstate.Failure{Suspend: true, Code: "LOOK", Cause: "look"})
 		},
 	}
 	end := rapid.SampledFrom([]string{"succeed", "fail", "fail", "fail", "hand back", "withdraw", "suspend held"}).Draw(rt, "end")

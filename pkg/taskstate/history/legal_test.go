@@ -64,7 +64,7 @@ func (l *life) act() taskstate.Decision {
 	case 9:
 		return taskstate.HandBack(l.moment, l.task, holder, "")
 	case 10:
-		return taskstate.SuspendHeld(l.moment, l.task, holder, "")
+		return taskstate.Fail(l.policy, l.moment, l.task, holder, taskstate.Failure{Suspend: true})
 	case 11:
 		return taskstate.Withdraw(l.moment, l.task, holder, taskstate.ReasonSuperseded, "")
 	case 12:

@@ -116,7 +116,7 @@ func (m *Model) decideFinish(w *World, x *Worker, mo taskstate.DBClock, task tas
 	case OpThrottle:
 		return taskstate.Fail(m.policy, mo, task, h, taskstate.Failure{Throttled: true})
 	case OpSuspendHeld:
-		return taskstate.SuspendHeld(mo, task, h, "")
+		return taskstate.Fail(m.policy, mo, task, h, taskstate.Failure{Suspend: true})
 	case OpHandBack:
 		d := taskstate.HandBack(mo, task, h, "")
 		if d.Change != nil && m.without(FreeHandBack) {
