@@ -59,6 +59,7 @@ var rooms = []room{
 	{"pkg/taskrun/internal/local", []string{"pkg/pause", "pkg/taskstate", "pkg/ingestq", "pkg/telemetry"}},
 	{"pkg/mirror", []string{"pkg/pause", "proto", "pkg/taskstate", "pkg/ingestq", "pkg/sqldb", "pkg/telemetry"}},
 	{"pkg/tasks", []string{"pkg/batcher", "pkg/crash", "pkg/ingestq", "pkg/outbox", "pkg/sqldb", "pkg/taskrun", "pkg/taskstate"}},
+	{"pkg/workflow", []string{"proto", "pkg/ingestq", "pkg/sqldb", "pkg/taskrun", "pkg/taskstate"}},
 	{"pkg/tasks/examples/...", []string{"pkg/taskrun", "pkg/taskstate"}},
 	{"pkg/ratelimit", nil},
 	{"pkg/ratelimit/redislimit", []string{"pkg/ratelimit"}},
@@ -78,6 +79,7 @@ var rooms = []room{
 	{"pkg/ingest/sweep", []string{"pkg/ingest", "pkg/ingest/catalog", "pkg/ingest/files", "pkg/ingest/submit", "pkg/tasks", "pkg/ingest/embedcache", "pkg/ingest/textindex", "pkg/crash", "pkg/sqldb", "pkg/taskstate"}},
 	{"pkg/ingest/query", []string{"pkg/pause", "pkg/ingest", "pkg/ingest/catalog", "pkg/ingest/split/sentence", "pkg/ingest/textindex", "pkg/sqldb", "pkg/taskstate", "pkg/telemetry"}},
 	{"pkg/ingest/watch", []string{"pkg/ingest", "pkg/taskstate"}},
+	{"pkg/ingest/workflows", []string{"pkg/ingest", "pkg/ingest/app", "pkg/ingest/catalog", "pkg/sqldb", "pkg/tasks", "pkg/taskstate", "pkg/workflow"}},
 	{"pkg/ingest/ingesttest", []string{"pkg/...", "migrations"}}, // a whole application for tests
 	{"pkg/dlq", []string{"pkg/pause", "pkg/streammq", "pkg/ingest", "pkg/ingestq", "pkg/taskstate", "pkg/crash"}},
 	// the checker of a whole installation
@@ -166,6 +168,8 @@ var homes = []home{
 	{"github.com/tiktoken-go/tokenizer/...", []string{"pkg/ingest/split"}, "an adapter has one library"},
 	{"github.com/blevesearch/snowballstem/...", []string{"pkg/ingest/textindex/analysis"}, "an adapter has one library"},
 	{"github.com/IBM/sarama/...", []string{"pkg/ingestq/kafkaq"}, "an adapter has one library"},
+	{"github.com/santhosh-tekuri/jsonschema/...", []string{"pkg/workflow"}, "an adapter has one library"},
+	{"code.dny.dev/ssrf", []string{"pkg/ingest/workflows"}, "an adapter has one library"},
 	{"github.com/rabbitmq/amqp091-go", []string{"pkg/mirror"}, "an adapter has one library"},
 	{"github.com/xdg-go/scram/...", []string{"pkg/ingestq/kafkaq"}, "an adapter has one library"},
 	{"github.com/twmb/franz-go/...", []string{"pkg/ingestq/kafkaq/embedded"}, "the imitation is for the all-in-one"},
@@ -203,7 +207,7 @@ var calls = []struct {
 // clients are the packages that send HTTP requests: to the embedding and vector services, for a key set, to this
 // very machine, to the gateway and to Telegram. The last three start and test servers.
 var clients = []string{
-	"pkg/ingest/internal/rest", "pkg/auth/token", "pkg/process", "services/millweir/client", "services/telegram-gateway/telegram",
+	"pkg/ingest/internal/rest", "pkg/ingest/workflows", "pkg/workflow", "pkg/auth/token", "pkg/process", "services/millweir/client", "services/telegram-gateway/telegram",
 	"pkg/labserver", "pkg/streammq/internal/redistest", "scripts/...",
 }
 

@@ -260,6 +260,10 @@ type Service interface {
 	// Errors: ErrBaseNotFound, ErrDocumentNotFound, ErrKeyReused, ErrKeyInUse, ErrBacklogFull, *TextError, taskstate.ErrUnavailable.
 	AcceptAll(ctx context.Context, c Caller, uploads []Upload) ([]Accepted, []error)
 
+	// Submit makes tasks of other types than a document's: a result or an error for each request.
+	// Errors: ErrKeyReused, ErrBacklogFull, tasks.ErrUnknownType, taskstate.ErrUnavailable, taskstate.ErrOutcomeUnknown.
+	Submit(ctx context.Context, c Caller, requests ...tasks.Request) ([]tasks.Submitted, []error)
+
 	Task(ctx context.Context, c Caller, id string) (taskstate.Task, error)
 	Tasks(ctx context.Context, c Caller, q taskstate.Query) (taskstate.Page, error)
 	Transitions(ctx context.Context, c Caller, id string, after int64, limit int) ([]taskstate.Transition, error)

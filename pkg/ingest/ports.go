@@ -25,6 +25,7 @@ type Deps struct {
 	Embedder  Embedder
 	Vectors   VectorStore
 	Detect    DetectFunc // nil in processes that receive nothing
+	Adopts    bool       // may mark a new upload folder as the database's (design D20)
 	Policy    taskstate.Policy
 	Log       *slog.Logger
 	Clock     func() time.Time    // nil: time.Now; for what the database's clock does not judge

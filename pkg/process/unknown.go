@@ -15,7 +15,7 @@ var ownPrefixes = []string{
 }
 
 // notBuilt are the names that contract.md keeps for what is not built yet. Nothing reads them.
-var notBuilt = regexp.MustCompile(`^(RABBITMQ_METRICS_URLS|TASK_STREAM_(KEY|MAXLEN)|STREAM_WORKER_ROADS|WORKFLOWS_FILE)(_FILE)?$`)
+var notBuilt = regexp.MustCompile(`^(RABBITMQ_METRICS_URLS|TASK_STREAM_(KEY|MAXLEN)|STREAM_WORKER_ROADS)(_FILE)?$`)
 
 // KnownSettings are the settings of all services: they share one environment,
 // so a service does not call strange what another one reads.

@@ -46,6 +46,7 @@ type Request struct {
 type Submitted struct {
 	Task     taskstate.Task
 	Replayed bool // the same key and content: Task is the first request's
+	Waits    bool // the queue is away: the task's delivery is added once it is back
 }
 
 // submission is one request on its way through a batch.
@@ -120,7 +121,11 @@ func (s *Service) submitBatch(ctx context.Context, b *batcher.Batch[*submission]
 		}
 	}
 	b.Release() // what was put back belongs to the next transaction from here on
-	s.Announce(ctx, made)
+	if s.Announce(ctx, made) {
+		for _, x := range items {
+			x.got.Waits = x.got.Task.ID == x.id
+		}
+	}
 	s.readReplayed(ctx, replayed)
 	return nil
 }

@@ -79,7 +79,7 @@ func (a *Mount) adoptFolder(ctx context.Context, epoch, seen int64) error {
 	case len(rows) > 0:
 		return fmt.Errorf("%w: UPLOAD_DIR %s holds none of the files that the database names; mount the folder of the uploads, "+
 			"or if its files are lost, run `millweir timeline mark --yes` where the new folder is", ingest.ErrFolder, a.Folder.dir)
-	case a.d.Detect == nil:
+	case !a.d.Adopts:
 		return fmt.Errorf("%w: UPLOAD_DIR %s has no marker (%s) yet; ingest-api makes it when it starts: "+
 			"check that both see the same folder", ingest.ErrFolder, a.Folder.dir, MarkerName)
 	case seen != 0 && a.Folder.any():

@@ -25,7 +25,7 @@ func onFolder(w *ingesttest.World, dir string, receives bool) *app.App {
 	w.T.Cleanup(func() { _ = files.Close() })
 	deps := w.Deps
 	if !receives {
-		deps.Detect = nil
+		deps.Adopts = false
 	}
 	app, err := app.New(deps, files, w.Config)
 	require.NoError(w.T, err)

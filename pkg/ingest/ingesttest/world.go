@@ -96,7 +96,7 @@ func (w *World) Build(o Options) {
 	}
 	deps := ingest.Deps{
 		Store: w.Store, Extractor: LineExtractor{}, Splitter: BlockSplitter{}, Embedder: w.Embed, Vectors: w.Vectors,
-		Detect: func([]byte, io.ReaderAt, int64, string) (string, error) { return "text/plain", nil },
+		Detect: func([]byte, io.ReaderAt, int64, string) (string, error) { return "text/plain", nil }, Adopts: true,
 		Policy: w.Policy, Log: slog.New(slog.DiscardHandler), Clock: w.Clock.Now,
 	}
 	if w.Server {

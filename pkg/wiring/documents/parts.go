@@ -16,12 +16,15 @@ import (
 	"github.com/millweir/millweir/pkg/ingest/files"
 	"github.com/millweir/millweir/pkg/ingest/vector/chroma"
 	"github.com/millweir/millweir/pkg/ingest/vector/embedded"
+	"github.com/millweir/millweir/pkg/ingest/workflows"
 	"github.com/millweir/millweir/pkg/process"
+	"github.com/millweir/millweir/pkg/tasks"
 	"github.com/millweir/millweir/pkg/taskstore"
 	"github.com/millweir/millweir/pkg/telemetry"
 	"github.com/millweir/millweir/pkg/wiring"
 	"github.com/millweir/millweir/pkg/wiring/database"
 	"github.com/millweir/millweir/pkg/wiring/queue"
+	"github.com/millweir/millweir/pkg/workflow"
 )
 
 // Parts are what such a service is made of; closing the base closes them.
@@ -138,6 +141,7 @@ func (p *Parts) CheckUploads(ctx context.Context, a *app.App, writes bool) error
 func (p *Parts) Application(s Shared, d ingest.Deps, maxUpload int64) (*app.App, error) {
 	d.Store, d.Embedder, d.Vectors = p.Store, p.Embedder, p.Vectors
 	d.Log, d.Redact = p.Env.Log, telemetry.Redact
+	d.Tasks = map[string]tasks.Type{workflow.Type: workflow.NewRecords(p.Store.Dialect())}
 	d.TagEmbed = func(ctx context.Context, taskID string, fence int64, batch string) context.Context {
 		return embed.WithCall(ctx, embed.Call{TaskID: taskID, Fence: fence, Batch: batch})
 	}
@@ -147,4 +151,21 @@ func (p *Parts) Application(s Shared, d ingest.Deps, maxUpload int64) (*app.App,
 		cfg.MaxUploadBytes = maxUpload
 	}
 	return app.New(d, p.Files, cfg)
+}
+
+// Workflows are the built-in workflows over an application, and those of WORKFLOWS_FILE.
+func (p *Parts) Workflows(s Workflows, a *app.App) (*workflow.Registry, error) {
+	more, err := workflow.Load(s.File)
+	if err != nil {
+		return nil, fmt.Errorf("WORKFLOWS_FILE: %w", err)
+	}
+	networks, err := workflows.ParseNetworks(s.Networks)
+	if err != nil {
+		return nil, fmt.Errorf("INGEST_URL_NETWORKS: %w", err)
+	}
+	all, err := workflow.New(append(workflows.New(a, p.Store, networks), more...)...)
+	if err != nil {
+		return nil, fmt.Errorf("WORKFLOWS_FILE: %w", err)
+	}
+	return all, nil
 }

@@ -6,11 +6,13 @@ import (
 	mathrand "math/rand/v2"
 	"time"
 
+	"github.com/millweir/millweir/pkg/ingest/workflows"
 	"github.com/millweir/millweir/pkg/process"
 	"github.com/millweir/millweir/pkg/taskstate"
 	"github.com/millweir/millweir/pkg/wiring"
 	"github.com/millweir/millweir/pkg/wiring/database"
 	"github.com/millweir/millweir/pkg/wiring/queue"
+	"github.com/millweir/millweir/pkg/workflow"
 )
 
 // Tasks holds the rules of attempts, leases and promises.
@@ -65,6 +67,24 @@ type Embedding struct {
 	Timeout    time.Duration  `envconfig:"EMBEDDING_TIMEOUT" default:"2m" allowed:"1s..1h" desc:"longest time of one request"`
 }
 
+// Workflows says which workflows there are beside the built-in ones, and from where ingest.url fetches.
+type Workflows struct {
+	File     string `envconfig:"WORKFLOWS_FILE" desc:"YAML file of more workflows, each done by an HTTP service; not set: none"`
+	Networks string `envconfig:"INGEST_URL_NETWORKS" desc:"networks that ingest.url may fetch from although they are not public, CIDR with commas; not set: none"`
+}
+
+// Validate reads both.
+func (w Workflows) Validate() error {
+	var errs []error
+	if _, err := workflow.Load(w.File); err != nil {
+		errs = append(errs, process.BadSetting("WORKFLOWS_FILE", "%s: %s", w.File, err))
+	}
+	if _, err := workflows.ParseNetworks(w.Networks); err != nil {
+		errs = append(errs, process.BadSetting("INGEST_URL_NETWORKS", "%s", err))
+	}
+	return errors.Join(errs...)
+}
+
 // Validate says that Chroma is needed unless vectors are embedded.
 func (v Vectors) Validate() error {
 	if v.Kind == "chroma" && v.URL.Empty() {
@@ -90,11 +110,12 @@ type Shared struct {
 	Uploads   Uploads
 	Vectors   Vectors
 	Embedding Embedding
+	Workflows Workflows
 }
 
 // Validate names all that a service needs and does not have (design D16).
 func (s Shared) Validate() error {
-	return errors.Join(s.Store.Validate(), queue.Validate(s.Queue, s.Kafka), s.Vectors.Validate(), s.Tasks.Policy(true).Validate())
+	return errors.Join(s.Store.Validate(), queue.Validate(s.Queue, s.Kafka), s.Vectors.Validate(), s.Workflows.Validate(), s.Tasks.Policy(true).Validate())
 }
 
 // Policy is the state machine's view of the settings.

@@ -15,6 +15,7 @@ import (
 	"github.com/millweir/millweir/pkg/tasks"
 	"github.com/millweir/millweir/pkg/wiring/documents"
 	"github.com/millweir/millweir/pkg/wiring/queue"
+	"github.com/millweir/millweir/pkg/workflow"
 )
 
 // Application is the whole of ingest.Service: its writes and its reads.
@@ -23,6 +24,7 @@ type Application struct {
 	*query.Reads
 	*watch.Watches
 	*tasks.Explainer
+	Workflows *workflow.Registry
 }
 
 // New makes reads and writes over one publisher; maxUpload is the most bytes of one file.
@@ -31,7 +33,7 @@ func New(p *documents.Parts, s documents.Shared, search Search, maxUpload int64)
 	if err != nil {
 		return nil, err
 	}
-	a, err := p.Application(s, ingest.Deps{Publisher: publisher, Detect: detect.Type, Policy: s.Policy()}, maxUpload)
+	a, err := p.Application(s, ingest.Deps{Publisher: publisher, Detect: detect.Type, Adopts: true, Policy: s.Policy()}, maxUpload)
 	if err != nil {
 		return nil, err
 	}
@@ -51,8 +53,15 @@ func New(p *documents.Parts, s documents.Shared, search Search, maxUpload int64)
 	if s.Queue.Kind == queue.Kafka {
 		events = outbox.NewReader(p.Store, s.Kafka.Topic)
 	}
-	watches := watch.NewWatches(p.Store, p.Env.Log)
-	return &Application{App: a, Reads: reads, Watches: watches, Explainer: tasks.NewExplainer(p.Store, events, ingest.Descriptions())}, nil
+	known, err := p.Workflows(s.Workflows, a)
+	if err != nil {
+		return nil, err
+	}
+	about := ingest.Descriptions()
+	about[workflow.Type] = workflow.Records{}.Describe()
+	return &Application{
+		App: a, Reads: reads, Watches: watch.NewWatches(p.Store, p.Env.Log), Explainer: tasks.NewExplainer(p.Store, events, about), Workflows: known,
+	}, nil
 }
 
 // Services are what runs beside the gateway: the poller of watches, and what uploads left behind.

@@ -23,6 +23,7 @@ import (
 	"github.com/millweir/millweir/pkg/wiring"
 	"github.com/millweir/millweir/pkg/wiring/documents"
 	"github.com/millweir/millweir/pkg/wiring/queue"
+	"github.com/millweir/millweir/pkg/workflow"
 )
 
 // Role is which of the runner's loops a process has.
@@ -104,9 +105,9 @@ func services(p *documents.Parts, s *Settings, role Role, deps taskrun.Deps) ([]
 		return nil, fmt.Errorf("CHUNK_*: %w", err)
 	}
 	publisher, _ := deps.Queue.(ingestq.Publisher) // nil where deliveries are events
-	d := ingest.Deps{Publisher: publisher, Extractor: pool, Splitter: splitter, Policy: policy}
-	if role == RoleAll {
-		d.Detect = detect.Type // the process takes uploads: it may mark a new upload folder (design D20)
+	d := ingest.Deps{
+		Publisher: publisher, Extractor: pool, Splitter: splitter, Policy: policy, Detect: detect.Type,
+		Adopts: role == RoleAll, // it takes uploads: it may mark a new upload folder (design D20)
 	}
 	a, err := p.Application(s.Shared, d, 0)
 	if err != nil {
@@ -116,7 +117,14 @@ func services(p *documents.Parts, s *Settings, role Role, deps taskrun.Deps) ([]
 	if err != nil {
 		return nil, err
 	}
-	deps.Store, deps.Handlers = p.Store, map[string]taskrun.Handler{ingest.TypeDocument: kind}
+	known, err := p.Workflows(s.Shared.Workflows, a)
+	if err != nil {
+		return nil, err
+	}
+	deps.Store, deps.Handlers = p.Store, map[string]taskrun.Handler{
+		ingest.TypeDocument: kind,
+		workflow.Type:       workflow.Handler{Records: workflow.NewRecords(p.Store.Dialect()), Workflows: known},
+	}
 	deps.Log, deps.Metrics, deps.Fit = p.Env.Log, p.Env.Metrics, kind.Fit
 	if telemetry.TracesExported() {
 		deps.Tracer = otel.Tracer("github.com/millweir/millweir/pkg/taskrun")

@@ -4,7 +4,7 @@
 // and the answer into JSON (contract §4). New makes the handler, Server.Run serves it.
 //
 // Packages, from the bottom: web is what all parts share (routes, problems, parameters), views turns rows into the types of
-// pkg/wire; uploads, documents, tasks, topics, deadletters and operators have the routes; apidoc describes them, and a test
+// pkg/wire; uploads, documents, tasks, workflows, topics, deadletters and operators have the routes; apidoc describes them, and a test
 // compares the description with the routes. This package has the middleware and puts the parts together.
 package gateway
 
@@ -28,6 +28,7 @@ import (
 	"github.com/millweir/millweir/pkg/process"
 	"github.com/millweir/millweir/pkg/ratelimit"
 	"github.com/millweir/millweir/pkg/streammq"
+	"github.com/millweir/millweir/pkg/workflow"
 	"github.com/millweir/millweir/services/ingest-api/gateway/apidoc"
 	"github.com/millweir/millweir/services/ingest-api/gateway/deadletters"
 	"github.com/millweir/millweir/services/ingest-api/gateway/documents"
@@ -37,6 +38,7 @@ import (
 	"github.com/millweir/millweir/services/ingest-api/gateway/topics"
 	"github.com/millweir/millweir/services/ingest-api/gateway/uploads"
 	"github.com/millweir/millweir/services/ingest-api/gateway/web"
+	"github.com/millweir/millweir/services/ingest-api/gateway/workflows"
 )
 
 // Authenticator knows the callers; auth.Keys is one.
@@ -61,6 +63,7 @@ type Deps struct {
 	Keys        operators.KeyAdmin    // nil: /internal/keys answers 404
 	Audit       web.AuditLog          // nil: nothing is noted, /internal/audit answers 404
 	Outbox      operators.Outbox      // nil: /internal/outbox answers 404
+	Workflows   *workflow.Registry    // nil: payloads of workflows are checked by the workers alone
 	MQ          *streammq.MQ          // nil: /internal/mq and /internal/dlq/topics answer 404
 	DeadLetters deadletters.Service   // nil: /internal/dlq answers 404
 	Limiter     ratelimit.Limiter     // of uploads; nil: a local one of the configured limit
@@ -149,6 +152,9 @@ func (g *Gateway) furnish() []web.Route {
 			MinRate: cfg.UploadMinRate,
 		},
 	}
+	asked := &workflows.Handler{
+		Svc: deps.Service, Known: deps.Workflows, Limiter: takeIn.Limiter, Metrics: g.metrics, Draining: g.draining,
+	}
 	documents := &documents.Handler{Svc: deps.Service, Trail: g.trail}
 	tasks := &tasks.Handler{
 		Svc: deps.Service, Trail: g.trail, Shares: g.shares, Metrics: g.metrics, Draining: g.draining, Most: int64(cfg.EventsMaxClients),
@@ -157,7 +163,7 @@ func (g *Gateway) furnish() []web.Route {
 	letters := &deadletters.Handler{Service: deps.DeadLetters, Trail: g.trail}
 	topics := &topics.Handler{Mq: deps.MQ, Trail: g.trail}
 	topicLetters := &deadletters.TopicHandler{Topics: topics, Trail: g.trail}
-	return slices.Concat(takeIn.Routes(), documents.Routes(), tasks.Routes(), operators.Routes(), letters.Routes(), topicLetters.Routes(),
+	return slices.Concat(takeIn.Routes(), documents.Routes(), tasks.Routes(), asked.Routes(), operators.Routes(), letters.Routes(), topicLetters.Routes(),
 		topics.Routes(), g.serviceRoutes())
 }
 

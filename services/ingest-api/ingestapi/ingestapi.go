@@ -80,7 +80,7 @@ func Services(ctx context.Context, p *documents.Parts, cfg *Config) (services []
 	}
 	p.Env.Ready.Register("schema", p.Database.CheckSchema)
 	server, err := gateway.NewServer(ctx, cfg.HTTP, gateway.Deps{
-		Service: app, Auth: callers, Keys: keys, Audit: trail, Outbox: outbox.NewStore(p.Store), DeadLetters: wiring.DeadLetters(p, cfg.Shared, app), MQ: mq,
+		Service: app, Workflows: app.Workflows, Auth: callers, Keys: keys, Audit: trail, Outbox: outbox.NewStore(p.Store), DeadLetters: wiring.DeadLetters(p, cfg.Shared, app), MQ: mq,
 		Limiter: limiter(p, "ratelimit:upload:", cfg.HTTP.UploadLimit()), Logins: limiter(p, "ratelimit:login:", cfg.HTTP.LoginLimit()),
 		Readiness: p.Env.Ready,
 		Metrics:   process.MetricsHandler(p.Env), Registerer: p.Env.Metrics, Tracer: otel.GetTracerProvider(),

@@ -7,7 +7,6 @@ import (
 	"io"
 	"mime/multipart"
 	"net/http"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -16,8 +15,6 @@ import (
 	"github.com/millweir/millweir/pkg/ingest"
 	"github.com/millweir/millweir/services/ingest-api/gateway/web"
 )
-
-const maxKeyLen = 180 // the part's number is added, and the column takes 190
 
 // intake is one upload request as it is being taken in.
 type intake struct {
@@ -49,7 +46,7 @@ func (g *Handler) newIntake(c *gin.Context, fields []string) (*intake, error) {
 	}
 	in := &intake{who: web.Caller(c), fields: fields}
 	var err error
-	if in.key, err = idempotencyKey(c.Request.Header); err != nil {
+	if in.key, err = web.IdempotencyKey(c.Request.Header); err != nil {
 		return nil, err
 	}
 	for _, name := range fields {
@@ -62,21 +59,7 @@ func (g *Handler) newIntake(c *gin.Context, fields []string) (*intake, error) {
 	if err := g.Svc.Admit(c.Request.Context()); err != nil {
 		return nil, err
 	}
-	return in, g.takeToken(c)
-}
-
-var printable = regexp.MustCompile(`^[ -~]+$`)
-
-// idempotencyKey is the header's value: printable ASCII, as it will be compared byte by byte.
-func idempotencyKey(h http.Header) (string, error) {
-	values, given := h["Idempotency-Key"]
-	if !given {
-		return "", nil
-	}
-	if len(values) != 1 || len(values[0]) > maxKeyLen || !printable.MatchString(values[0]) {
-		return "", (&web.Error{Code: web.CodeInvalidKey}).About("Idempotency-Key")
-	}
-	return values[0], nil
+	return in, web.TakeToken(c, g.Limiter, g.Metrics)
 }
 
 // set takes one field of the form or the query; the form's value wins because it comes later.
@@ -100,24 +83,6 @@ func (in *intake) set(name, text string) error {
 		in.force = force
 	}
 	return err
-}
-
-// takeToken asks the rate limit for one file: the user first, then the address.
-func (g *Handler) takeToken(c *gin.Context) error {
-	if g.Limiter == nil {
-		return nil
-	}
-	for _, key := range []string{"user:" + web.RequestOf(c).Principal.UserID, "ip:" + web.Network(c.ClientIP())} {
-		r, err := g.Limiter.Take(c.Request.Context(), key)
-		if err != nil {
-			return fmt.Errorf("ask the rate limit: %w", err)
-		}
-		if !r.Allowed {
-			g.Metrics.Limited.Inc()
-			return &web.Error{Code: web.CodeRateLimited, RetryAfter: r.RetryAfter}
-		}
-	}
-	return nil
 }
 
 // takeIn reads the whole form. When it fails every received file has been discarded.
@@ -182,7 +147,7 @@ func (g *Handler) takePart(c *gin.Context, in *intake, part *multipart.Part, max
 	}
 	f := intakeFile{name: CleanFileName(fileName)}
 	if len(in.files) > 0 {
-		f.err = g.takeToken(c)
+		f.err = web.TakeToken(c, g.Limiter, g.Metrics)
 	}
 	source := &capped{r: part, left: g.Limits.FileBytes}
 	if f.err == nil {

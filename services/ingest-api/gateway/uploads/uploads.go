@@ -4,7 +4,6 @@
 package uploads
 
 import (
-	"context"
 	"log/slog"
 	"net/http"
 	"time"
@@ -177,41 +176,15 @@ func (g *Handler) answerMany(c *gin.Context, in *intake, done bool) error {
 func ended(t taskstate.Task) bool { return t.ID == "" || t.Status.Terminal() }
 
 // awaitAll waits for the accepted tasks to end and puts their last state into the intake; it reports whether all have ended.
-// A stop of the process ends the wait, and so does anything that goes wrong: the tasks are accepted all the same.
 func (g *Handler) awaitAll(c *gin.Context, in *intake, limit time.Duration) bool {
-	ctx, cancel := context.WithTimeout(c.Request.Context(), limit)
-	defer cancel()
+	until := time.Now().Add(limit)
 	all := true
 	for i := range in.files {
 		if f := &in.files[i]; f.err == nil {
-			done := ended(f.accepted.Task) || limit > 0 && g.await(ctx, in.who, &f.accepted.Task)
+			left := time.Until(until)
+			done := ended(f.accepted.Task) || left > 0 && web.Await(c, g.Svc, in.who, &f.accepted.Task, left, g.Draining)
 			all = all && done
 		}
 	}
 	return all
-}
-
-// await follows one task until it ends or ctx does.
-func (g *Handler) await(ctx context.Context, who ingest.Caller, t *taskstate.Task) bool {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	events, err := g.Svc.Watch(ctx, who, t.ID, 0)
-	if err != nil {
-		return false
-	}
-	for {
-		select {
-		case e, open := <-events:
-			if !open {
-				return ended(*t)
-			}
-			if *t = e.Task; e.Terminal {
-				return true
-			}
-		case <-g.Draining:
-			return false
-		case <-ctx.Done():
-			return ended(*t)
-		}
-	}
 }

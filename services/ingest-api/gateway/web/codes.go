@@ -4,7 +4,10 @@ import (
 	"net/http"
 
 	"github.com/millweir/millweir/pkg/ingest"
+	"github.com/millweir/millweir/pkg/ingest/workflows"
+	"github.com/millweir/millweir/pkg/taskrun"
 	"github.com/millweir/millweir/pkg/taskstate"
+	"github.com/millweir/millweir/pkg/workflow"
 )
 
 // The gateway's own error codes; those of tasks and files come from taskstate and ingest.
@@ -21,6 +24,7 @@ const (
 	CodeInvalidField         = "INVALID_FIELD"
 	CodeFieldTooLong         = "FIELD_TOO_LONG"
 	CodeInvalidText          = "INVALID_TEXT"
+	CodeChatRequired         = "CHAT_ID_REQUIRED"
 	CodeUnauthenticated      = "UNAUTHENTICATED"
 	CodeForbidden            = "FORBIDDEN"
 	CodeScope                = "INSUFFICIENT_SCOPE"
@@ -99,6 +103,7 @@ var Kinds = map[string]errorKind{
 	CodeInvalidField:       {http.StatusUnprocessableEntity, "A field has a value that is not allowed.", "Correct the field that the message names; it says what is allowed."},
 	CodeFieldTooLong:       {http.StatusUnprocessableEntity, "A field is too long.", "Shorten the field that the message names."},
 	CodeInvalidText:        {http.StatusUnprocessableEntity, "A field is not valid UTF-8 text.", "Send the field that the message names as UTF-8 without control characters."},
+	CodeChatRequired:       {http.StatusUnprocessableEntity, "The request names no chat.", "Send chatId, or metadata.chat_id: whose conversation the workflow is about; any text of your own will do."},
 	CodeUnauthenticated:    {http.StatusUnauthorized, "This address needs a valid API key or token.", "Send `Authorization: Bearer mw_live_…`; ask an operator for a key if yours has ended."},
 	CodeForbidden:          {http.StatusForbidden, "This address needs the operator role.", "Use a key or token with the operator role."},
 	CodeScope:              {http.StatusForbidden, "The key or token is not good for this.", "Use one with the scope that the message names."},
@@ -165,6 +170,15 @@ var Kinds = map[string]errorKind{
 	string(ingest.CodeFileMissing): {http.StatusConflict, "The stored file is gone.", "Upload the file again."},
 	string(ingest.CodeFileDamaged): {http.StatusConflict, "The stored file is damaged: its bytes are not those that were uploaded.", "Upload the file again: the same bytes take its place."},
 	string(ingest.CodeThrottled):   {http.StatusServiceUnavailable, "A service that is needed asks us to wait.", "Wait for the seconds in Retry-After."},
+	workflow.CodeUnknown:           {http.StatusUnprocessableEntity, "No worker that runs now knows this workflow.", "Correct workflowId and ask again; or an operator adds it to WORKFLOWS_FILE, then resumes the task."},
+	workflow.CodePayload:           {http.StatusUnprocessableEntity, "The payload does not fit the workflow.", "Correct the place that the message names, and ask again."},
+	workflow.CodeResult:            {http.StatusBadGateway, "The workflow's result is no JSON, or has more than 256 KiB.", "Whoever wrote the workflow returns less, or the name of where it is kept."},
+	workflow.CodeRefused:           {http.StatusBadGateway, "The workflow's service refuses the request.", "Look at the task's lastError, which has the service's words."},
+	workflow.CodeFailed:            {http.StatusBadGateway, "The workflow failed.", "It is tried again by itself; look at the task's explain."},
+	workflows.CodeURLForbidden:     {http.StatusUnprocessableEntity, "This address may not be fetched.", "Use a public http or https address; an operator allows others with INGEST_URL_NETWORKS."},
+	workflows.CodeURLRefused:       {http.StatusBadGateway, "The server does not give what is at this address.", "Open the address in a browser that is not logged in; correct it and ask again."},
+	workflows.CodeURLFailed:        {http.StatusBadGateway, "The address could not be fetched.", "It is tried again by itself; look at the task's explain."},
+	taskrun.CodeUnknownType:        {http.StatusUnprocessableEntity, "No worker that runs now does this type of task.", "An operator starts workers of a newer version, then resumes the task."},
 	string(ingest.CodeStalled):     {http.StatusServiceUnavailable, "The work made no progress for too long.", "It is tried again by itself; look at the task's explain."},
 	string(ingest.CodeEmbed):       {http.StatusServiceUnavailable, "The embedding service does not answer.", "It is tried again by itself; an operator checks EMBEDDING_BASE_URL."},
 	string(ingest.CodeVector):      {http.StatusServiceUnavailable, "The vector store does not answer.", "It is tried again by itself; an operator checks CHROMA_BASE_URL."},
