@@ -164,7 +164,7 @@ func newBench(t testing.TB, change ...func(*Config, *Deps)) *bench {
 	if deps.Service == nil {
 		b.installation = install(t, worlds["sqlite"])
 		b.svc = newFaulty(b.app)
-		deps.Service = b.svc
+		deps.Service, deps.Workflows = b.svc, b.known
 	}
 	var err error
 	b.g, err = New(cfg, deps)

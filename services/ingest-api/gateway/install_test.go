@@ -21,6 +21,7 @@ import (
 	"github.com/millweir/millweir/pkg/taskstate"
 	"github.com/millweir/millweir/pkg/wiring/documents"
 	wiring "github.com/millweir/millweir/pkg/wiring/gateway"
+	"github.com/millweir/millweir/pkg/workflow"
 	"github.com/millweir/millweir/services/ingest-api/gateway/deadletters"
 )
 
@@ -31,6 +32,7 @@ type installation struct {
 	parts  *documents.Parts
 	env    *process.Env
 	app    ingest.Service
+	known  *workflow.Registry
 	dir    string
 
 	deadLetters func() deadletters.Service
@@ -56,7 +58,7 @@ func install(t testing.TB, in world) *installation {
 	require.NoError(t, err)
 	app, err := wiring.New(i.parts, i.shared, wiring.Search{}, 1<<20)
 	require.NoError(t, err)
-	i.app, i.deadLetters = app, func() deadletters.Service { return wiring.DeadLetters(i.parts, i.shared, app) }
+	i.app, i.known, i.deadLetters = app, app.Workflows, func() deadletters.Service { return wiring.DeadLetters(i.parts, i.shared, app) }
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- process.RunAll(ctx, app.Services()...) }()

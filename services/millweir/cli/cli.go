@@ -46,7 +46,7 @@ func IsTerminal(f *os.File) bool {
 
 // Commands are the verbs that need nothing but a gateway.
 func Commands(a *App) []*cobra.Command {
-	return []*cobra.Command{submit(a), documents(a), tasks(a), outbox(a), deadLetters(a), search(a), topics(a)}
+	return []*cobra.Command{submit(a), apply(a), documents(a), tasks(a), outbox(a), deadLetters(a), search(a), topics(a)}
 }
 
 // Run runs the verb that args name and returns the exit code. verbs add theirs to the command line.

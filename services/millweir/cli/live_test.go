@@ -13,6 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/millweir/millweir/pkg/taskstate"
 	"github.com/millweir/millweir/pkg/wire"
 	"github.com/millweir/millweir/services/millweir/cli"
 	"github.com/millweir/millweir/services/millweir/dev"
@@ -97,6 +98,21 @@ func TestADayAtTheCommandLine(t *testing.T) {
 	require.Len(t, accepted, 1, again)
 	id := accepted[0].Task.TaskID
 	require.Equal(t, "On whales", accepted[0].Task.Document.Title)
+
+	workflow := []string{"apply", "ingest.text", "The", "narwhal", "has", "a", "tusk.", "--key", "once", "-o", "json"}
+	run(cli.ExitOK, workflow...)
+	applied := decoded[wire.WorkflowRun](t, b)
+	require.Equal(t, taskstate.StatusSucceeded, applied.Status)
+	var taken struct{ TaskID string }
+	require.NoError(t, json.Unmarshal(applied.Result, &taken))
+	require.Contains(t, run(cli.ExitOK, "tasks", "watch", taken.TaskID), "SUCCEEDED")
+	require.Contains(t, run(cli.ExitOK, "search", "tusk"), "The narwhal has a tusk.")
+	run(cli.ExitOK, workflow...)
+	require.Equal(t, applied.TaskID, decoded[wire.WorkflowRun](t, b).TaskID, "twice is one task")
+	require.Contains(t, run(cli.ExitOK, "apply", "no.such"), "UNKNOWN_WORKFLOW")
+	run(cli.ExitBadInput, "apply", "ingest.url", "--payload", "link=x")
+	require.Contains(t, b.err.String(), "payload")
+	require.Contains(t, run(cli.ExitFailed, "apply", "ingest.url", "http://127.0.0.1:1/"), "URL_FORBIDDEN")
 
 	require.Contains(t, run(cli.ExitOK, "tasks", "list", "--status", "SUCCEEDED"), id)
 	require.NotContains(t, run(cli.ExitOK, "tasks", "list", "--status", "SUCCEEDED", "--limit", "1", "-o", "jsonl"), "\n{")

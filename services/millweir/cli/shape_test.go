@@ -45,6 +45,7 @@ var canned = map[string]string{
 	"POST /api/knowledge/tasks/" + uuid1 + "/retry":       run1,
 	"POST /api/knowledge/tasks/" + uuid1 + "/cancel":      run1,
 	"POST /api/knowledge/documents/upload-async":          strings.TrimSuffix(run1, "}") + `,"fileName":"a.txt","duplicate":true,"replayed":false,"document":null}`,
+	"POST /api/workflows/apply":                           `{"data":{"taskId":"` + uuid1 + `","status":"DEAD","result":{"n":1},"retry":{"count":2,"max":3,"nextAttemptAt":"2026-01-02T03:05:00.000000Z"},"error":{"code":"X","message":"no\u001b[31m"}},"meta":{"requestId":"r"}}`,
 	"POST /api/knowledge/search":                          `{"hits":[{"documentId":"d1","title":"Guide","fileName":"g.pdf","version":1,"segmentIndex":2,"page":3,"pageFrom":3,"pageTo":4,"headingPath":["A","B"],"metadata":{"lang":"de"},"text":"It is. It is found\n here.","sentence":{"text":"It is found\n here.","start":7,"page":4,"highlights":[[6,11]]},"score":0.5,"highlights":[[13,18]]}],"groups":[{"documentId":"d2","title":"Other","score":0.25,"hits":[{"documentId":"d2","title":"Other","text":"Here too.","score":0.25}]}],"nextCursor":"next","hasMore":true,"partial":true}`,
 	"GET /internal/outbox":                                `{"counts":{"NEW":1,"RETRYING":2,"SENT":3,"DEAD":4},"backlog":3,"oldestAgeSeconds":1.5}`,
 	"GET /internal/outbox/events":                         list1(event1),
@@ -80,6 +81,9 @@ func TestWhatEveryVerbAsksAndPrints(t *testing.T) {
 	t.Parallel()
 	for name, lines := range map[string][]string{
 		"submit": {"submit testdata/a.txt --kb notes --title T --force --meta lang=de --meta year:=2024 --meta note=a=b"},
+		"apply": {
+			"apply ingest.text some words to find --chat 7 --key k", "apply sum --payload a=b --payload n:=[1,2] --retries 10 --wait 2m", "apply sum - --wait 0s",
+		},
 		"tasks": {
 			"tasks list --status DEAD --kb notes --q x --limit 7", "tasks get " + uuid1, "tasks watch " + uuid1, "tasks retry " + uuid1,
 			"tasks cancel " + uuid1 + " --yes", "tasks explain " + uuid1,
@@ -173,7 +177,7 @@ func TestEveryVerbHasHelp(t *testing.T) {
 			name = append(name, w)
 		}
 		name = name[:min(len(name), 2)]
-		if name[0] == "submit" || name[0] == "search" {
+		if name[0] == "submit" || name[0] == "apply" || name[0] == "search" {
 			name = name[:1]
 		}
 		require.Zero(t, b.run(t.Context(), append(name, "--help")...), name)
@@ -186,7 +190,7 @@ func TestEveryVerbHasHelp(t *testing.T) {
 		require.Equal(t, 2, b.run(t.Context(), append(name, "--no-such-flag")...), name)
 		require.Contains(t, b.err.String(), "unknown flag: --no-such-flag\nusage: millweir "+strings.Join(name, " "), name)
 	}
-	require.Equal(t, 38, verbs)
+	require.Equal(t, 39, verbs)
 	require.Zero(t, b.run(t.Context(), "dlq", "--help"))
 	require.Contains(t, b.out.String(), "replay")
 	require.Zero(t, b.run(t.Context(), "completion", "bash"))

@@ -52,7 +52,8 @@ func TakeToken(c *gin.Context, limiter ratelimit.Limiter, m *Metrics) error {
 	return nil
 }
 
-// Await follows a task for at most limit and puts its last state into t; it reports whether the task has ended. A stop of the process
+// Await follows a task for at most limit and puts its last state into t; it reports whether the task has ended. A task that is
+// suspended is waited for no longer. A stop of the process
 // ends the wait, and so does anything that goes wrong: the task is accepted all the same.
 func Await(c *gin.Context, svc ingest.Service, who ingest.Caller, t *taskstate.Task, limit time.Duration, draining <-chan struct{}) bool {
 	ctx, cancel := context.WithTimeout(c.Request.Context(), limit)
@@ -67,8 +68,8 @@ func Await(c *gin.Context, svc ingest.Service, who ingest.Caller, t *taskstate.T
 			if !open {
 				return t.Status.Terminal()
 			}
-			if *t = e.Task; e.Terminal {
-				return true
+			if *t = e.Task; e.Terminal || t.Status == taskstate.StatusSuspended { // a person may take days
+				return e.Terminal
 			}
 		case <-draining:
 			return false
