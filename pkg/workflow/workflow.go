@@ -6,6 +6,7 @@ package workflow
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -206,11 +207,22 @@ func (k known) payload(q Request) (json.RawMessage, error) {
 // maxProblem bounds the words about a problem: a schema's message may quote the payload.
 const maxProblem = 300
 
-// problemOf is the innermost first problem of a validation.
+// problemOf is the innermost problem of a validation, the first by its path.
 func problemOf(err *jsonschema.ValidationError) *PayloadError {
-	for len(err.Causes) > 0 {
-		err = err.Causes[0]
+	if len(err.Causes) == 0 {
+		return problemAt(err)
 	}
+	all := make([]*PayloadError, len(err.Causes))
+	for i, cause := range err.Causes {
+		all[i] = problemOf(cause)
+	}
+	return slices.MinFunc(all, func(a, b *PayloadError) int {
+		return cmp.Or(cmp.Compare(a.Path, b.Path), cmp.Compare(a.Problem, b.Problem))
+	})
+}
+
+// problemAt is a problem in words.
+func problemAt(err *jsonschema.ValidationError) *PayloadError {
 	e := &PayloadError{Problem: err.ErrorKind.LocalizedString(message.NewPrinter(language.English))}
 	if words := []rune(e.Problem); len(words) > maxProblem {
 		e.Problem = string(words[:maxProblem]) + "…"

@@ -105,7 +105,7 @@ func TestBadRequestsForWorkflows(t *testing.T) {
 		`{"workflowId":"echo","chatId":"7","waitTimeoutSeconds":121}`:                          {422, web.CodeInvalidField, "waitTimeoutSeconds", "121"},
 		`{"workflowId":"echo","chatId":"7","idempotencyKey":"ä"}`:                              {400, web.CodeInvalidKey, "idempotencyKey", ""},
 		`{"workflowId":"echo","chatId":"7","userText":"` + strings.Repeat("x", 256<<10) + `"}`: {413, web.CodeTooLarge, "payload", "allowed are 262144"},
-		`{"workflowId":"echo","chatId":"7","extra":1}`: {400, web.CodeBadJSON, "extra", "extra"},
+		`{"workflowId":"echo","chatId":"7","extra":1}`:                                         {400, web.CodeBadJSON, "extra", "extra"},
 		`{"workflowId":"ingest.text","chatId":"7"}`:                                            {422, web.CodeInvalidField, "payload", "text"},
 		`{"workflowId":"ingest.text","chatId":"7","payload":{"text":1}}`:                       {422, web.CodeInvalidField, "payload/text", "string"},
 		`{"workflowId":"ingest.url","chatId":"7","payload":{"url":"x","knowledgeBase":1}}`:     {422, web.CodeInvalidField, "payload/knowledgeBase", ""},
