@@ -44,6 +44,7 @@ func TestEnvExampleIsCurrent(t *testing.T) {
 		process.Section{Title: "telegram-gateway", Config: telegram.Bot{}},
 		process.Section{Title: "stream-worker, kafka-consumer, reclaimer and rehydrator", Config: all.Worker.Work},
 		process.Section{Title: "reading documents", Config: all.Worker.Content},
+		process.Section{Title: "workflows", Config: all.Worker.Shared.Workflows},
 		process.Section{Title: "all that is left", Config: all}, // nothing, unless a part was added and not named here
 	)
 	if err != nil {
