@@ -57,6 +57,7 @@ type Upload struct {
 	Base           string   // id or name; empty: "default", which is made when missing
 	DocumentID     string   // PUT: a new version of this document; empty: a new document
 	IdempotencyKey string   // with the part number already added; empty: none
+	ChatID         string   // the conversation that it comes from; empty: none
 	Unclaimed      string   // the request's key as BeginKey takes it, if nobody claimed it; empty: claimed, or none
 	Force          bool     // take the same bytes in again, as a new version of the same document
 	Lost           *Lost    // nil: a new upload

@@ -45,7 +45,7 @@ func TestLostTasksComeBack(t *testing.T) {
 		require.NoError(t, err)
 		meta, err := ingest.ParseMetadata("metadata", `{"author":"Ada","year":1843}`)
 		require.NoError(t, err)
-		first := old.Accept(ingest.Upload{File: old.Receive("a.txt", "one\n"), Base: "contracts", Title: "A title", Metadata: meta, IdempotencyKey: "k"})
+		first := old.Accept(ingest.Upload{File: old.Receive("a.txt", "one\n"), Base: "contracts", Title: "A title", Metadata: meta, IdempotencyKey: "k", ChatID: "7"})
 		second := old.Accept(ingest.Upload{File: old.Receive("b.txt", "two\n"), DocumentID: first.Document.ID})
 		same := old.Accept(ingest.Upload{File: old.Receive("c.txt", "two\n")}) // the same bytes in another base
 		var copies []taskstate.Task
@@ -72,8 +72,8 @@ func TestLostTasksComeBack(t *testing.T) {
 			require.Equal(t, taskstate.StatusQueued, is.Status)
 			require.JSONEq(t, string(was.Payload), string(is.Payload))
 			require.Equal(t,
-				[]any{was.UserID, was.DocumentID, was.FilePath, was.IdempotencyKey, was.RequestHash, was.MaxAttempts, was.Channel, was.TraceParent, was.RequestID},
-				[]any{is.UserID, is.DocumentID, is.FilePath, is.IdempotencyKey, is.RequestHash, is.MaxAttempts, is.Channel, is.TraceParent, is.RequestID})
+				[]any{was.UserID, was.DocumentID, was.FilePath, was.IdempotencyKey, was.RequestHash, was.MaxAttempts, was.Channel, was.ChatID, was.TraceParent, was.RequestID},
+				[]any{is.UserID, is.DocumentID, is.FilePath, is.IdempotencyKey, is.RequestHash, is.MaxAttempts, is.Channel, is.ChatID, is.TraceParent, is.RequestID})
 			log, err := w.Store.Transitions(t.Context(), taskstate.System(), was.ID, 0, 10)
 			require.NoError(t, err)
 			require.Len(t, log, 1)

@@ -105,7 +105,7 @@ func (r *acceptRun) task(w *acceptWork) taskstate.NewTask {
 	t := taskstate.Task{
 		ID: w.got.taskID, UserID: w.c.Scope.UserID, DocumentID: w.got.document.ID, KnowledgeBase: w.base.ID, FilePath: w.filePath,
 		Type: ingest.TypeDocument, Channel: w.c.Channel, Payload: w.u.Payload(w.base.Name), TraceParent: w.c.TraceParent, RequestID: w.c.RequestID,
-		MaxAttempts: attempts,
+		ChatID: w.u.ChatID, MaxAttempts: attempts,
 	}
 	if w.u.IdempotencyKey != "" {
 		t.IdempotencyKey, t.RequestHash = w.u.IdempotencyKey, w.asked

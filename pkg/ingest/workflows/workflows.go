@@ -133,7 +133,7 @@ func (d *doors) ingesting(o open) func(context.Context, workflow.Run) (json.RawM
 		if u.File, err = d.app.Receive(ctx, &reported{body, r}, u.File.Name); err != nil {
 			return Taken{}, err
 		}
-		u.IdempotencyKey = key.Key
+		u.IdempotencyKey, u.ChatID = key.Key, r.Task.ChatID
 		got, err := d.app.Accept(ctx, c, u)
 		if err != nil {
 			d.app.Discard(u.File)

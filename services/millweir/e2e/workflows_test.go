@@ -52,7 +52,9 @@ func (s *summer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusServiceUnavailable)
 		return
 	}
-	var e struct{ Payload struct{ Payload struct{ A, B int } } }
+	var e struct {
+		Payload struct{ Payload struct{ A, B int } }
+	}
 	if json.NewDecoder(r.Body).Decode(&e) != nil {
 		w.WriteHeader(http.StatusBadRequest)
 		return

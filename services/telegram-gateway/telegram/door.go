@@ -2,10 +2,14 @@ package telegram
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
+	"strconv"
 	"strings"
 	"time"
 
@@ -13,8 +17,11 @@ import (
 	"github.com/go-telegram/bot/models"
 
 	"github.com/millweir/millweir/pkg/ingest"
+	"github.com/millweir/millweir/pkg/ingest/workflows"
 	"github.com/millweir/millweir/pkg/pause"
+	"github.com/millweir/millweir/pkg/tasks"
 	"github.com/millweir/millweir/pkg/taskstate"
+	"github.com/millweir/millweir/pkg/workflow"
 )
 
 const (
@@ -73,7 +80,7 @@ func (d *door) do(ctx context.Context, c ingest.Caller, m *models.Message) error
 		}
 		return d.download(ctx, c, m, name)
 	case strings.TrimSpace(m.Text) != "":
-		return d.accept(ctx, c, m, strings.NewReader(m.Text), "telegram-"+place(m)+".txt", titleOf(m.Text))
+		return d.ask(ctx, c, m)
 	default:
 		return &refusal{"I take texts, and files that are sent as documents. /help says more."}
 	}
@@ -81,12 +88,6 @@ func (d *door) do(ctx context.Context, c ingest.Caller, m *models.Message) error
 
 // place names a message in its chat. Dates are whole seconds, so the number stands beside it.
 func place(m *models.Message) string { return fmt.Sprintf("%d-%d", m.Date, m.ID) }
-
-// titleOf is the first line of a text, or its beginning.
-func titleOf(text string) string {
-	line, _, _ := strings.Cut(strings.TrimSpace(text), "\n")
-	return cut(strings.TrimSpace(line), titleLength)
-}
 
 // cut is at most n characters of a text.
 func cut(text string, n int) string {
@@ -143,14 +144,45 @@ func (r download) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// accept makes a document of a message, and the row of its reply.
+// keyOf is the idempotency key of what is made of a message.
+func keyOf(what string, m *models.Message) string {
+	return fmt.Sprintf("%s:%s:%d:%s", channel, what, m.Chat.ID, place(m))
+}
+
+// ask asks for the workflow that makes a document of a text, and writes the row of its reply.
+func (d *door) ask(ctx context.Context, c ingest.Caller, m *models.Message) error {
+	name := "telegram-" + place(m) + ".txt"
+	file, err := json.Marshal(map[string]string{"fileName": name})
+	if err != nil {
+		return err
+	}
+	about, err := json.Marshal(map[string]any{"chat_id": m.Chat.ID, "timestamp": place(m)})
+	if err != nil {
+		return err
+	}
+	payload, err := json.Marshal(workflow.Request{UserText: m.Text, Payload: file, Metadata: about})
+	if err != nil {
+		return err
+	}
+	sum := sha256.Sum256(payload)
+	got, errs := d.app.Submit(ctx, c, tasks.Request{
+		Type: workflow.Type, WorkflowID: workflows.IngestText, ChatID: strconv.FormatInt(m.Chat.ID, 10), Payload: payload,
+		IdempotencyKey: keyOf(workflows.IngestText, m), Hash: hex.EncodeToString(sum[:]),
+	})
+	if errs[0] != nil {
+		return refused(name, errs[0])
+	}
+	return d.replies.add(ctx, reply{chat: m.Chat.ID, message: m.ID, task: got[0].Task.ID, name: name})
+}
+
+// accept makes a document of a message's file, and the row of its reply.
 func (d *door) accept(ctx context.Context, c ingest.Caller, m *models.Message, r io.Reader, name, title string) error {
 	f, err := d.app.Receive(ctx, r, name)
 	if err != nil {
 		return refused(name, err)
 	}
 	got, errs := d.app.AcceptAll(ctx, c, []ingest.Upload{{
-		File: f, Title: cut(title, titleLength), IdempotencyKey: fmt.Sprintf("%s:ingest.document:%d:%s", channel, m.Chat.ID, place(m)),
+		File: f, Title: cut(title, titleLength), ChatID: strconv.FormatInt(m.Chat.ID, 10), IdempotencyKey: keyOf(workflows.IngestDocument, m),
 	}})
 	if errs[0] != nil {
 		d.app.Discard(f)
@@ -298,6 +330,9 @@ func words(t taskstate.Task) string {
 	case taskstate.StatusRetrying:
 		return fmt.Sprintf("Failed, and is tried again at %s UTC: %s", t.NextRetryAt.UTC().Format(time.TimeOnly), reason)
 	case taskstate.StatusSucceeded:
+		if t.Type == workflow.Type {
+			return "Taken in; the task of its document goes on."
+		}
 		return "Done: it can be searched."
 	case taskstate.StatusDead:
 		return "Failed: " + reason

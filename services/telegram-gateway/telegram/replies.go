@@ -4,14 +4,19 @@ import (
 	"context"
 	"database/sql"
 	"embed"
+	"encoding/json"
 	"errors"
 	"log/slog"
+	"maps"
 	"math"
+	"slices"
 	"time"
 
+	"github.com/millweir/millweir/pkg/ingest/workflows"
 	"github.com/millweir/millweir/pkg/pause"
 	"github.com/millweir/millweir/pkg/sqldb"
 	"github.com/millweir/millweir/pkg/taskstate"
+	"github.com/millweir/millweir/pkg/workflow"
 )
 
 //go:embed sql/*.sql
@@ -116,13 +121,9 @@ func (r *replies) turn(ctx context.Context) error {
 		for i, x := range rows {
 			ids[i] = x.task
 		}
-		found, err := r.db.GetMany(ctx, taskstate.System(), ids)
+		tasks, err := r.read(ctx, ids)
 		if err != nil {
 			return err
-		}
-		tasks := map[string]taskstate.Task{}
-		for _, t := range found {
-			tasks[t.ID] = t
 		}
 		for _, x := range rows {
 			text, last := "Task "+x.task+" is not there any more.", true
@@ -137,6 +138,31 @@ func (r *replies) turn(ctx context.Context) error {
 			}
 		}
 	}
+}
+
+// read reads the tasks that replies are about, by the ids in their rows. In the place of a workflow that has made a document stands the
+// document's own task.
+func (r *replies) read(ctx context.Context, ids []string) (map[string]taskstate.Task, error) {
+	found, err := r.db.GetMany(ctx, taskstate.System(), ids)
+	if err != nil {
+		return nil, err
+	}
+	tasks, made := map[string]taskstate.Task{}, map[string]string{}
+	for _, t := range found {
+		tasks[t.ID] = t
+		var taken workflows.Taken
+		if t.Type == workflow.Type && t.Status == taskstate.StatusSucceeded && json.Unmarshal(t.Result, &taken) == nil && taken.TaskID != "" {
+			made[taken.TaskID] = t.ID
+		}
+	}
+	if len(made) == 0 {
+		return tasks, nil
+	}
+	documents, err := r.db.GetMany(ctx, taskstate.System(), slices.Sorted(maps.Keys(made)))
+	for _, t := range documents {
+		tasks[made[t.ID]] = t
+	}
+	return tasks, err
 }
 
 func scanReply(rows *sql.Rows) (x reply, err error) {

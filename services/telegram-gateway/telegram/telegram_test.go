@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -23,10 +24,12 @@ import (
 	"github.com/millweir/millweir/pkg/labserver"
 	"github.com/millweir/millweir/pkg/process"
 	_ "github.com/millweir/millweir/pkg/sqldb/sqlite" // not a separate service's
+	"github.com/millweir/millweir/pkg/taskrun"
 	"github.com/millweir/millweir/pkg/taskstate"
 	"github.com/millweir/millweir/pkg/wiring/database"
 	"github.com/millweir/millweir/pkg/wiring/documents"
 	"github.com/millweir/millweir/pkg/wiring/gateway"
+	"github.com/millweir/millweir/pkg/workflow"
 )
 
 // databases are all that there can be.
@@ -97,9 +100,10 @@ func (s *site) tasks(user string) []taskstate.Task {
 	return page.Tasks
 }
 
-// finish plays a worker: it claims a task and ends it.
+// finish plays a worker: it claims a task and ends it, a workflow's with what the workflow does.
 func (s *site) finish(id string, cause string) {
 	s.t.Helper()
+	var result taskrun.Result
 	policy := taskstate.Policy{Lease: time.Minute, MaxCrashes: 9, Slack: time.Second}
 	holder := taskstate.Holder{Actor: taskstate.Actor{Kind: taskstate.ActorWorker, Name: "w"}}
 	for _, end := range []bool{false, true} {
@@ -112,10 +116,30 @@ func (s *site) finish(id string, cause string) {
 				case cause != "":
 					return taskstate.Fail(policy, m, t, holder, taskstate.Failure{Cause: cause, Permanent: true})
 				}
-				return taskstate.Succeed(m, t, holder, nil, "")
+				return taskstate.Succeed(m, t, holder, result.Output, "")
 			})})
 		require.NoError(s.t, err)
 		require.NotNil(s.t, out[0].Change)
+		if row := out[0].After; !end && row.Type == workflow.Type && cause == "" {
+			result = workflow.Handler{Workflows: s.app.Workflows}.Handle(context.Background(), taskrun.Job{Task: row, Report: func(taskstate.Progress) {}})
+			require.NoError(s.t, result.Err)
+		}
+	}
+}
+
+// documents are the tasks of a user's documents, oldest first.
+func (s *site) documents(user string) []taskstate.Task {
+	s.t.Helper()
+	return slices.DeleteFunc(s.tasks(user), func(t taskstate.Task) bool { return t.Type != ingest.TypeDocument })
+}
+
+// takeIn plays a worker for the workflows of a user.
+func (s *site) takeIn(user string) {
+	s.t.Helper()
+	for _, t := range s.tasks(user) {
+		if t.Type == workflow.Type && !t.Status.Terminal() {
+			s.finish(t.ID, "")
+		}
 	}
 }
 
@@ -139,18 +163,22 @@ func TestMessagesBecomeTasks(t *testing.T) {
 			s.update(map[string]any{"edited_message": map[string]any{"message_id": 1}})
 			s.start(s.config())
 			s.confirmed()
-			tasks := s.tasks("ada")
-			require.Len(t, tasks, 2)
+			require.Len(t, s.tasks("ada"), 2)
 			require.Len(t, s.tasks("bob"), 1)
+			s.eventually("three replies", func() bool { return len(s.messages) == 3 })
+			s.takeIn("ada")
+			tasks := s.documents("ada")
+			require.Len(t, tasks, 2)
 			titles := map[string]bool{}
+			for _, task := range s.tasks("ada") {
+				require.Equal(t, []string{"telegram", "7"}, []string{task.Channel, task.ChatID})
+			}
 			for _, task := range tasks {
-				require.Equal(t, "telegram", task.Channel)
 				doc, err := s.app.Document(t.Context(), ingest.Caller{Scope: taskstate.System()}, task.DocumentID)
 				require.NoError(t, err)
 				titles[doc.Title+" "+doc.FileName] = true
 			}
 			require.Equal(t, map[string]bool{"A note. telegram-1700000000-1.txt": true, "plan.md plan.md": true}, titles)
-			s.eventually("three replies", func() bool { return len(s.messages) == 3 })
 			s.finish(tasks[0].ID, "")
 			s.finish(tasks[1].ID, "no such thing")
 			s.eventually("two ends", func() bool {
@@ -171,9 +199,11 @@ func TestMessagesBecomeTasks(t *testing.T) {
 			s.with(func() { s.offset = 0 })
 			s.start(s.config())
 			s.confirmed()
-			require.Len(t, s.tasks("ada"), 2)
+			require.Len(t, s.tasks("ada"), 3)
 			require.Len(t, s.tasks("bob"), 1)
-			s.finish(s.tasks("bob")[0].ID, "")
+			s.takeIn("bob")
+			s.told(-8, s.documents("bob")[0].ID+"\nWaits.")
+			s.finish(s.documents("bob")[0].ID, "")
 			s.told(-8, "Done")
 			s.with(func() {
 				require.Len(t, s.messages, 3)
@@ -309,6 +339,11 @@ func TestCommands(t *testing.T) {
 	})
 	s.message(7, 4, "/cancel "+id, nil)
 	s.told(7, "cannot be cancelled")
+	s.message(7, 5, "Another.", nil)
+	s.confirmed()
+	s.takeIn("ada")
+	s.message(7, 6, "/status", nil)
+	s.told(7, "Taken in; the task of its document goes on.")
 }
 
 // Two processes tell each message once, and a message that was deleted, or a chat that is closed, holds nothing up.
@@ -339,7 +374,8 @@ func TestReplies(t *testing.T) {
 			}
 			s.eventually("each is told", func() bool { return len(s.messages) >= n })
 			s.with(func() { s.messages[0].Chat = 0 }) // its message is deleted
-			for _, task := range s.tasks("ada") {
+			s.takeIn("ada")
+			for _, task := range s.documents("ada") {
 				s.finish(task.ID, "")
 			}
 			s.eventually("each end is told", func() bool {
@@ -359,8 +395,8 @@ func TestReplies(t *testing.T) {
 			s.start(s.config())
 			s.message(7, 100, "blocked", nil)
 			s.confirmed()
-			all := s.tasks("ada")
-			s.finish(all[n].ID, "")
+			s.takeIn("ada")
+			s.finish(s.documents("ada")[n].ID, "")
 			require.Eventually(t, func() bool {
 				var open int
 				require.NoError(t, s.parts.Store.Reader().QueryRowContext(t.Context(), "SELECT COUNT(*) FROM telegram_reply WHERE told = 0").Scan(&open))
