@@ -35,9 +35,9 @@ var links = map[string]struct {
 	"reclaimer":        {[][]string{redis, kafka, tokenizer, vectors}, 720},            // it serves either transport
 	"ingest-api":       {[][]string{redis, kafka, vectors, gin}, 760},
 	"telegram-gateway": {[][]string{redis, kafka, vectors}, 760},
-	"millweir":         {everything[:len(everything)-2], 900},
+	"millweir":         {everything[:len(everything)-1], 900},
 	// The command line without dev: it asks servers and opens databases, and serves nothing.
-	"millweir/millweir-cli": {[][]string{kafka, redis, vectors}, 660},
+	"millweir/millweir-cli": {[][]string{kafka, redis, rabbit, vectors}, 660},
 }
 
 func TestServicesLinkWhatTheyRun(t *testing.T) {

@@ -83,7 +83,7 @@ var rooms = []room{
 	{"pkg/ingest/ingesttest", []string{"pkg/...", "migrations"}}, // a whole application for tests
 	{"pkg/dlq", []string{"pkg/pause", "pkg/streammq", "pkg/ingest", "pkg/ingestq", "pkg/taskstate", "pkg/crash"}},
 	// the checker of a whole installation
-	{"pkg/fsck", []string{"proto", "pkg/auth", "pkg/taskstate", "pkg/taskstate/history", "pkg/ingest", "pkg/ingest/files", "pkg/ingest/textindex", "pkg/ingestq", "pkg/sqldb", "pkg/telemetry"}},
+	{"pkg/fsck", []string{"pkg/pause", "proto", "pkg/auth", "pkg/taskstate", "pkg/taskstate/history", "pkg/ingest", "pkg/ingest/files", "pkg/ingest/textindex", "pkg/ingestq", "pkg/sqldb", "pkg/telemetry"}},
 	{"pkg/ingest/internal/rest", []string{"pkg/pause", "pkg/telemetry"}},
 	// readers of documents: below them what they share, above them the process that they run in, and its pool
 	{"pkg/ingest/extract/document", []string{"pkg/ingest"}},

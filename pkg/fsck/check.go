@@ -6,7 +6,7 @@
 // judged", never "passed". Rules I1–I11 are those of package history. Repair mends what can be made again.
 //
 // Memory: tasks are read in pages and their logs streamed; a document's segments are held one version at a time. What
-// grows is the dead letters (one key each), the full-text index of the largest base (textindex.Index.Check) and, in a lab,
+// grows is the dead letters and the copies (one key each), the full-text index of the largest base (textindex.Index.Check) and, in a lab,
 // effects and the client log.
 //
 // Rows of a living installation move while they are looked at: what looks wrong is read again before it is called a
@@ -50,6 +50,7 @@ type checker struct {
 	wakes       map[waking]time.Time // when the first call that names a task wakes
 	wants       map[string][]wanted  // by base: vectors that the store was not asked for yet
 	unnamed     []string             // files without a row at the first look
+	open        []string             // unfinished tasks that must have a copy by now
 }
 
 // waking is a task in a status in which it wakes.
@@ -159,6 +160,7 @@ func Check(ctx context.Context, e Evidence, o Options) (Findings, error) {
 		{"check the full-text index", false, c.judgeIndex},
 		{"check files", false, c.readFiles},
 		{"check the queue", true, c.judgeQueue},
+		{"check the copies", true, c.judgeCopies},
 		{"check the partitions", true, c.judgeMoves},
 		{"check the outbox", true, c.judgeOutbox},
 		{"check the client log", true, c.judgeClient},

@@ -32,6 +32,7 @@ func TestAWorldThatKeepsEveryRule(t *testing.T) {
 			}
 			require.NoError(t, report.RequireJudged("I16", "L3"), "it has an outbox")
 			require.NoError(t, report.RequireJudged("I31", "I32", "I33"), "it has a log of partitions")
+			require.NoError(t, report.RequireJudged("I22"), "it has copies")
 			w.options.History = false
 			report = w.check()
 			require.NoError(t, report.Err())
@@ -295,7 +296,7 @@ func TestWithoutEvidenceARuleIsNotJudged(t *testing.T) {
 		require.Contains(t, found.Report.Rule(id).NotJudged, "no log of the partitioned queue", id)
 	}
 	require.Zero(t, found.Report.Rule("I32").Judged)
-	require.Contains(t, found.Report.Rule("I22").NotJudged, "RabbitMQ")
+	require.Contains(t, found.Report.Rule("I22").NotJudged, "RABBITMQ_URL")
 }
 
 func TestExcusesForPayingAgain(t *testing.T) {

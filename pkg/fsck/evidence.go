@@ -33,6 +33,9 @@ type Evidence struct {
 	Vectors ingest.VectorStore
 	Files   *files.Folder
 	Queue   ingestq.Inspector
+	// Copies goes round the queue of the mirror once, names the task of each copy with the status of its row, read after the copy was
+	// taken (StatusNone: there is none), and leaves all of them there.
+	Copies func(ctx context.Context, met func(task string, row taskstate.Status)) error
 	// Stats asks the gateway for its counts by status.
 	Stats func(ctx context.Context) (map[taskstate.Status]int64, error)
 	// Effects is what the embedding service was asked, Client what clients saw, Acks what was acknowledged: JSON lines.

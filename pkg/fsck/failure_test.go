@@ -78,15 +78,18 @@ func TestACheckThatCannotLookSaysWhatItWasAt(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, databases["sqlite"](t))
 	for want, spoil := range map[string]func(e *fsck.Evidence){
-		"look at the queue: away":                          func(e *fsck.Evidence) { e.Queue = lostQueue{w.queue, errAway, nil} },
-		"check dead letters: away":                         func(e *fsck.Evidence) { e.Queue = lostQueue{w.queue, nil, errAway} },
-		"check documents: vectors of base " + base:         func(e *fsck.Evidence) { e.Vectors = lostVectors{VectorStore: w.vectors, get: errAway} },
-		"check vectors: list base " + base + ": away":      func(e *fsck.Evidence) { e.Vectors = lostVectors{VectorStore: w.vectors, list: errAway} },
-		"check vectors: base " + base + ": away":           func(e *fsck.Evidence) { e.Vectors = lostVectors{VectorStore: w.vectors, query: errAway} },
-		"read the client log: line 2":                      func(e *fsck.Evidence) { e.Client = strings.NewReader("{}\nno record\n") },
-		"read effects: line 1":                             func(e *fsck.Evidence) { e.Effects = strings.NewReader("[]\n") },
-		"read acknowledgements: away":                      func(e *fsck.Evidence) { e.Acks = iotest.ErrReader(errAway) },
-		"check the partitions: line 1":                     func(e *fsck.Evidence) { e.Moves = strings.NewReader(`{"partition":"one"}` + "\n") },
+		"look at the queue: away":                     func(e *fsck.Evidence) { e.Queue = lostQueue{w.queue, errAway, nil} },
+		"check dead letters: away":                    func(e *fsck.Evidence) { e.Queue = lostQueue{w.queue, nil, errAway} },
+		"check documents: vectors of base " + base:    func(e *fsck.Evidence) { e.Vectors = lostVectors{VectorStore: w.vectors, get: errAway} },
+		"check vectors: list base " + base + ": away": func(e *fsck.Evidence) { e.Vectors = lostVectors{VectorStore: w.vectors, list: errAway} },
+		"check vectors: base " + base + ": away":      func(e *fsck.Evidence) { e.Vectors = lostVectors{VectorStore: w.vectors, query: errAway} },
+		"read the client log: line 2":                 func(e *fsck.Evidence) { e.Client = strings.NewReader("{}\nno record\n") },
+		"read effects: line 1":                        func(e *fsck.Evidence) { e.Effects = strings.NewReader("[]\n") },
+		"read acknowledgements: away":                 func(e *fsck.Evidence) { e.Acks = iotest.ErrReader(errAway) },
+		"check the partitions: line 1":                func(e *fsck.Evidence) { e.Moves = strings.NewReader(`{"partition":"one"}` + "\n") },
+		"check the copies: away": func(e *fsck.Evidence) {
+			e.Copies = func(context.Context, func(string, taskstate.Status)) error { return errAway }
+		},
 		"scan logs: read a.log: away":                      func(e *fsck.Evidence) { e.Logs = map[string]io.Reader{"a.log": iotest.ErrReader(errAway)} },
 		"check the counts: ask the gateway for its counts": func(e *fsck.Evidence) { e.Stats = noCounts },
 	} {
@@ -339,6 +342,7 @@ func TestNoStatementOfACheckFailsUnseen(t *testing.T) {
 	require.NoError(t, os.Remove(filepath.Join(w.dir, w.goodFile())))
 	require.NoError(t, os.WriteFile(filepath.Join(w.dir, w.id("8005")), []byte("whose?"), 0o600))
 	w.options.FileAge, w.options.Deep = fsck.AnyFileAge, true
+	w.options.Patience = time.Millisecond // what has no copy, and what has one left, is looked for
 	check := func(failAt int) (*numbered, fsck.Findings, error) {
 		d := &numbered{DB: w.store, failAt: failAt}
 		e := w.evidence()

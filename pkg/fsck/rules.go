@@ -25,7 +25,7 @@ var rules = []rule{
 	{"I19", "every pending delivery names a known task, and none without its entry stays", "", false},
 	{"I20", "nothing is trimmed that a group still needs", "", false},
 	{"I21", "a committed offset of Kafka lies within its log and never falls", "", false},
-	{"I22", "the mirror has no copy of a finished task", "fsck does not look into RabbitMQ; the drills mirror-… judge it", false},
+	{"I22", "the mirror has a copy of every unfinished task, or a row says why not, and none of a finished one", "", false},
 	{"I23", "a version is visible only by its task's success, at most one of a document, and their numbers rise", "", true},
 	{"I24", "a document that once had a visible version and was not deleted has one", "", true},
 	{"I25", "a visible version has segments 0…n−1, each with its text and a vector of the right dimension, document and version, a row for each key of its metadata, and the store no vector that SQL does not name", "", true},
@@ -50,8 +50,8 @@ var rules = []rule{
 	{"L6", "after a loss of Redis every waiting task is promised again within 15 s", "", false},
 }
 
-// elsewhere are the rules that have something to judge only where deliveries are events, or lie in partitions.
-var elsewhere = []string{"I16", "I21", "L3", "I31", "I32", "I33"}
+// elsewhere are the rules that have something to judge only where deliveries are events, lie in partitions, or tasks have copies.
+var elsewhere = []string{"I16", "I21", "L3", "I31", "I32", "I33", "I22"}
 
 // Applicable are the ids of all rules that this release can judge on every transport, in their order.
 func Applicable() []string {

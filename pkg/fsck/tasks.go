@@ -231,6 +231,9 @@ func (c *checker) judgeRow(ctx context.Context, t taskstate.Task) error {
 	if err := c.judgeDeath(ctx, t); err != nil || !c.o.History {
 		return err
 	}
+	if !t.Status.Terminal() && t.CreatedAt.Before(c.now.Add(-c.o.Patience)) && c.e.Copies != nil {
+		c.open = append(c.open, t.ID)
+	}
 	c.judgeText("last error of task "+t.ID, t.LastError)
 	c.judgeText("error message of task "+t.ID, t.ErrorMessage)
 	var byEvent transport

@@ -87,6 +87,7 @@ type world struct {
 	files   *files.Folder
 	dir     string
 	queue   *stillQueue
+	copies  []string // tasks with a copy
 	options fsck.Options
 	stats   map[taskstate.Status]int64
 
@@ -286,6 +287,7 @@ func (w *world) fill() {
 	}
 	w.queue.state.Pending = nil
 	w.moves = someMoves()
+	w.copies = []string{w.twin} // it ended a moment ago: the mirror may take a while
 	w.stats = map[taskstate.Status]int64{taskstate.StatusSucceeded: 2, taskstate.StatusDead: 1}
 	w.logs = "{\"level\":\"info\",\"msg\":\"all well\",\"password\":\"***\"}\n"
 }
@@ -382,6 +384,16 @@ func (w *world) find() fsck.Findings {
 func (w *world) evidence() fsck.Evidence {
 	return fsck.Evidence{
 		DB: w.store, Vectors: w.vectors, Files: w.files, Queue: w.queue,
+		Copies: func(ctx context.Context, met func(string, taskstate.Status)) error {
+			for _, id := range w.copies {
+				t, err := w.store.Get(ctx, taskstate.System(), id)
+				if err != nil {
+					return err
+				}
+				met(id, t.Status)
+			}
+			return nil
+		},
 		Stats:   func(context.Context) (map[taskstate.Status]int64, error) { return w.stats, nil },
 		Effects: lines(w.t, w.effects), Client: lines(w.t, w.client), Acks: lines(w.t, w.acks), Moves: lines(w.t, w.moves),
 		Logs: map[string]io.Reader{"worker.log": strings.NewReader(w.logs)},

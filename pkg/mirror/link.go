@@ -155,6 +155,18 @@ func (l *link) lock() error {
 	return wrap("declare the exclusive queue", err)
 }
 
+// there reports whether the queue of the copies is.
+func (l *link) there() (bool, error) {
+	err := l.once(func(ch *amqp.Channel) error {
+		_, err := ch.QueueDeclarePassive(l.cfg.Queue, true, false, false, false, nil)
+		return err
+	})
+	if code(err) == amqp.NotFound {
+		return false, nil
+	}
+	return err == nil, wrap("look for the queue "+l.cfg.Queue, err)
+}
+
 // declare makes the exchanges and queues with their bindings, or finds them: a queue with other arguments, or one that the user has no
 // right to declare, is used as it is, with a warning.
 func (l *link) declare() (warning string, err error) {

@@ -20,8 +20,19 @@ type Copy struct {
 type Visit struct {
 	// Each is given copies, a batch at a time, before they are rotated. A task may come twice. Its error ends the round.
 	Each func(ctx context.Context, copies []Copy) error
-	// Look leaves the copies of ended tasks where they are.
+	// Look leaves the copies of ended tasks where they are, and makes no queue where there is none.
 	Look bool
+}
+
+// Look goes round the queue once and names the task of each copy, with its row's status; a task may come twice. All copies stay, and a
+// queue that is not there has none.
+func (m *Mirror) Look(ctx context.Context, met func(task string, row taskstate.Status)) error {
+	return m.Visit(ctx, Visit{Look: true, Each: func(_ context.Context, copies []Copy) error {
+		for _, c := range copies {
+			met(c.Task.ID, c.Status)
+		}
+		return nil
+	}})
 }
 
 // Visit goes round the queue once, beside the mirror that acts: each copy that was there when it began is met. Copies of ended tasks are
@@ -32,8 +43,12 @@ func (m *Mirror) Visit(ctx context.Context, v Visit) error {
 		return err
 	}
 	defer l.close()
-	warning, err := l.declare()
-	if err != nil {
+	var warning string
+	if v.Look {
+		if there, err := l.there(); err != nil || !there {
+			return err
+		}
+	} else if warning, err = l.declare(); err != nil {
 		return err
 	}
 	s, err := m.session(l, warning)

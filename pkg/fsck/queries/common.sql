@@ -80,6 +80,12 @@ FROM ingest_task_body t
 WHERE l.to_status = 'RUNNING' AND l.fence = 1 AND t.document_id IS NOT NULL AND l.delivery LIKE '%:%'
 ORDER BY t.document_id, l.id
 
+-- Tasks of which a mirror says that it could not copy them.
+-- name: MirrorFailures
+SELECT task_id
+FROM mirror_failure
+WHERE task_id IN (@list)
+
 -- name: Counts
 SELECT status, COUNT(*)
 FROM ingest_task_state

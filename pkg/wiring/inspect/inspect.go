@@ -5,24 +5,30 @@ import (
 	"context"
 	"errors"
 	"os"
+	"time"
 
 	"github.com/millweir/millweir/pkg/fsck"
 	"github.com/millweir/millweir/pkg/ingest"
+	"github.com/millweir/millweir/pkg/mirror"
 	"github.com/millweir/millweir/pkg/process"
 	"github.com/millweir/millweir/pkg/taskstate"
 	"github.com/millweir/millweir/pkg/wiring"
 	"github.com/millweir/millweir/pkg/wiring/database"
 	"github.com/millweir/millweir/pkg/wiring/documents"
 	_ "github.com/millweir/millweir/pkg/wiring/kafka" // one of the two carries deliveries
+	mirrorwiring "github.com/millweir/millweir/pkg/wiring/mirror"
 	"github.com/millweir/millweir/pkg/wiring/queue"
 	_ "github.com/millweir/millweir/pkg/wiring/redis"
 )
 
-// Settings say what a check of the installation opens: those of the services, of which it needs less (they are not validated).
-type Settings documents.Shared
+// Settings say what a check of the installation opens: those of the services, of which it needs less (only RabbitMQ's are validated).
+type Settings struct {
+	Shared documents.Shared
+	Rabbit mirrorwiring.Rabbit
+}
 
 // Policy is the state machine's view of the settings.
-func (s Settings) Policy() *taskstate.Policy { return new(documents.Shared(s).Policy()) }
+func (s Settings) Policy() *taskstate.Policy { return new(s.Shared.Policy()) }
 
 // Inspected is an open installation. Close it.
 type Inspected struct {
@@ -41,12 +47,14 @@ func (i *Inspected) Close() { i.parts.Close() }
 func Open(ctx context.Context, env *process.Env, s Settings) (*Inspected, error) {
 	p := &documents.Parts{Base: wiring.New(env)}
 	out := &Inspected{parts: p}
-	db, err := database.Connect(ctx, p.Base, s.Store, nil)
+	shared := s.Shared
+	db, err := database.Connect(ctx, p.Base, shared.Store, nil)
 	if err != nil {
 		return nil, err
 	}
 	out.DB = db.Store
-	err = errors.Join(out.openQueue(s.Queue, s.Kafka), out.openFiles(s.Uploads), out.openVectors(s.Vectors), p.OpenEmbedder(s.Embedding))
+	err = errors.Join(out.openQueue(shared.Queue, shared.Kafka), out.openFiles(shared.Uploads), out.openVectors(shared.Vectors), p.OpenEmbedder(shared.Embedding),
+		out.openCopies(db.Store, env, s.Rabbit))
 	if err != nil {
 		p.Close()
 		return nil, err
@@ -56,7 +64,9 @@ func Open(ctx context.Context, env *process.Env, s Settings) (*Inspected, error)
 }
 
 // DeadLetters tells whether the transport has dead letters: on Kafka always.
-func (s Settings) DeadLetters() bool { return s.Queue.Kind == queue.Kafka || s.Queue.DLQKey != "" }
+func (s Settings) DeadLetters() bool {
+	return s.Shared.Queue.Kind == queue.Kafka || s.Shared.Queue.DLQKey != ""
+}
 
 // openQueue opens the transport's queue if there is an address.
 func (i *Inspected) openQueue(q queue.Settings, k queue.KafkaSettings) error {
@@ -71,6 +81,18 @@ func (i *Inspected) openQueue(q queue.Settings, k queue.KafkaSettings) error {
 	name := map[string]string{queue.Redis: "REDIS_URL", queue.Kafka: "KAFKA_BOOTSTRAP_SERVERS"}[q.Kind]
 	i.Without = append(i.Without, "the queue ("+name+" is not set)")
 	return nil
+}
+
+// openCopies says how the copies in RabbitMQ are looked at, if there is an address.
+func (i *Inspected) openCopies(db taskstate.Database, env *process.Env, r mirrorwiring.Rabbit) error {
+	if r.URL.Empty() {
+		return nil // few have them; the rule says that it was not judged
+	}
+	m, err := mirror.New(r.Config(), mirror.Deps{DB: db, Name: "fsck", Log: env.Log, Clock: time.Now})
+	if err == nil {
+		i.Copies = m.Look
+	}
+	return err
 }
 
 // openFiles opens the upload folder if it exists.

@@ -131,6 +131,8 @@ func rulesOf(t stage.Transport, scene string) []string {
 		return append(out, onOutbox...)
 	case t.Kafka:
 		return append(append(out, "I15", "I21", "L5"), onOutbox...)
+	case t.RabbitMQ:
+		return append(out, "I22")
 	case t.Partitions > 1 && scene != "kill9-dev":
 		return append(out, onTopic...)
 	}

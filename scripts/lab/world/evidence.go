@@ -1,8 +1,10 @@
 package world
 
 import (
+	"context"
 	"errors"
 	"io"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -12,6 +14,7 @@ import (
 	"github.com/millweir/millweir/pkg/fsck"
 	"github.com/millweir/millweir/pkg/ingest/files"
 	"github.com/millweir/millweir/pkg/ingestq/kafkaq"
+	"github.com/millweir/millweir/pkg/mirror"
 	"github.com/millweir/millweir/pkg/taskstate"
 )
 
@@ -103,6 +106,15 @@ func policyOf(env []string) rules {
 	return p
 }
 
+// Copies goes round the copies in RabbitMQ and leaves them there.
+func (w *World) Copies() (func(ctx context.Context, met func(task string, row taskstate.Status)) error, error) {
+	m, err := mirror.New(mirror.NewDefaultConfig(w.Rabbit.URL("")), mirror.Deps{DB: w.DB, Name: "lab", Log: slog.New(slog.DiscardHandler), Clock: time.Now})
+	if err != nil {
+		return nil, err
+	}
+	return m.Look, nil
+}
+
 // Evidence adds what a world keeps: files, effects, acknowledgements, logs.
 func (w *World) Evidence(e *fsck.Evidence) ([]io.Closer, error) {
 	var closers []io.Closer
@@ -126,6 +138,13 @@ func (w *World) Evidence(e *fsck.Evidence) ([]io.Closer, error) {
 			return closers, err
 		}
 		closers, e.Queue = append(closers, client), kafkaq.NewInspector(client)
+	}
+	if w.Rabbit != nil {
+		look, err := w.Copies()
+		if err != nil {
+			return closers, err
+		}
+		e.Copies = look
 	}
 	folder, err := files.Open(uploads)
 	if err != nil {

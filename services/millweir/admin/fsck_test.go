@@ -13,6 +13,7 @@ import (
 	"github.com/millweir/millweir/pkg/ingest"
 	vectorstore "github.com/millweir/millweir/pkg/ingest/vector/embedded"
 	"github.com/millweir/millweir/pkg/ingestq/kafkaq/embedded"
+	"github.com/millweir/millweir/pkg/labserver"
 	"github.com/millweir/millweir/pkg/taskstate"
 	"github.com/millweir/millweir/pkg/taskstore"
 	"github.com/millweir/millweir/services/millweir/cli"
@@ -117,6 +118,34 @@ func TestFsckLooksAtKafka(t *testing.T) {
 			require.Empty(t, r.NotJudged, "the dead letters of this transport are always on")
 		}
 	}
+}
+
+// Not parallel: it sets variables.
+func TestFsckLooksAtTheCopies(t *testing.T) {
+	server := labserver.RabbitMQ(t)
+	installed(t, map[string]string{
+		"MYSQL_DSN": "", "DATABASE_URL": "sqlite:" + filepath.Join(t.TempDir(), "a.db"), "REDIS_URL": "", "VECTOR_STORE": "embedded",
+		"VECTOR_DIR": t.TempDir(), "UPLOAD_DIR": t.TempDir(), "EMBEDDING_BASE_URL": "", "RABBITMQ_QUEUE": "fsck.copies",
+	})
+	for url, words := range map[string]string{"": "needs RABBITMQ_URL", server.URL(""): ""} {
+		t.Setenv("RABBITMQ_URL", url)
+		code, out, errs := run(t, "fsck", "--history", "-o", "json")
+		require.Equal(t, cli.ExitOK, code, errs)
+		var report []struct{ Rule, NotJudged string }
+		require.NoError(t, json.Unmarshal([]byte(out), &report))
+		for _, r := range report {
+			if r.Rule == "I22" && words == "" {
+				require.Empty(t, r.NotJudged)
+			} else if r.Rule == "I22" {
+				require.Contains(t, r.NotJudged, words)
+			}
+		}
+	}
+	t.Setenv("RABBITMQ_URL", "amqp://guest:s3cr3t@127.0.0.1:1/")
+	code, _, errs := run(t, "fsck", "--history")
+	require.Equal(t, cli.ExitServer, code)
+	require.Contains(t, errs, "connect to RabbitMQ")
+	require.NotContains(t, errs, "s3cr3t")
 }
 
 // installed sets what the commands read, and migrates.

@@ -5,12 +5,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"os"
 	"path/filepath"
 	"time"
 
-	"github.com/millweir/millweir/pkg/mirror"
 	"github.com/millweir/millweir/pkg/taskstate"
 	"github.com/millweir/millweir/scripts/lab/apiclient"
 	"github.com/millweir/millweir/scripts/lab/await"
@@ -32,17 +30,12 @@ const (
 
 // copies looks at the queue and returns the tasks of its copies.
 func copies(ctx context.Context, c *stage.Cluster) (map[string]taskstate.Status, error) {
-	m, err := mirror.New(mirror.NewDefaultConfig(c.Rabbit.URL("")), mirror.Deps{DB: c.DB, Name: "drill", Log: slog.New(slog.DiscardHandler), Clock: time.Now})
+	look, err := c.Copies()
 	if err != nil {
 		return nil, err
 	}
 	met := map[string]taskstate.Status{}
-	return met, m.Visit(ctx, mirror.Visit{Look: true, Each: func(_ context.Context, all []mirror.Copy) error {
-		for _, one := range all {
-			met[one.Task.ID] = one.Status
-		}
-		return nil
-	}})
+	return met, look(ctx, func(task string, row taskstate.Status) { met[task] = row })
 }
 
 // copied waits until each of tasks has a copy.
@@ -224,6 +217,9 @@ func DatabaseLost(ctx context.Context, s *stage.Stage) (saw string, err error) {
 		tasks = append(tasks, id)
 	}
 	lag, err := copied(ctx, c, tasks)
+	if err == nil {
+		err = c.Look(ctx) // in the end no copy may be left to judge
+	}
 	if err != nil {
 		return "", err
 	}
