@@ -30,6 +30,8 @@ func Commands(a *cli.App) []*cobra.Command {
 		cli.Group("migrate", "the schema", migrateUp(a), migrateStatus(a)),
 		check(a),
 		reindex(a),
+		exportPending(a),
+		importPending(a),
 		cli.Group("kafka", "topics of Kafka", kafkaInit(a)),
 		cli.Group("timeline", "which history of the database this is", epochRenew(a), epochMark(a)),
 		cli.Group("keys", "API keys", keysCreate(a), keysList(a), keysRevoke(a)),

@@ -27,7 +27,7 @@ var samples = map[string]string{
 	"mq topics": "", "mq partitions": "t", "mq groups": "t", "mq lag": "t g", "mq owners": "t g", "mq pending": "t g", "mq inflight": "t g",
 	"mq recent": "t", "mq trim": "t --finished --yes", "mq reset": "t g --to end --yes", "mq delete": "t --yes", "mq status": "a",
 	"migrate up": "", "migrate status": "", "fsck": "", "kafka init": "", "timeline renew": "--yes", "timeline mark": "--yes",
-	"reindex": "", "keys create": "--user anna", "keys list": "", "keys revoke": "KEY",
+	"reindex": "", "export-pending": "NEW", "import-pending": "PENDING", "keys create": "--user anna", "keys list": "", "keys revoke": "KEY",
 }
 
 // anything is a gateway that has an answer to every question.
@@ -76,6 +76,9 @@ func TestEveryCommandWritesWhatItIsAskedFor(t *testing.T) {
 	require.Equal(t, cli.ExitOK, code, errs)
 	require.Contains(t, out, `"appliedAt": "20`, "of one that it has just applied")
 	require.NotContains(t, out, "null")
+	pending := filepath.Join(t.TempDir(), "pending")
+	code, _, errs = do("export-pending", pending)
+	require.Equal(t, cli.ExitOK, code, errs)
 	code, _, errs = do("kafka", "init")
 	require.Equal(t, cli.ExitOK, code, errs)
 	_, help, _ := do("help")
@@ -90,7 +93,8 @@ func TestEveryCommandWritesWhatItIsAskedFor(t *testing.T) {
 				require.NoError(t, json.Unmarshal([]byte(made), &key), made)
 				sample = key.ID
 			}
-			args := append(strings.Fields(name), strings.Fields(strings.ReplaceAll(sample, "FILE", file))...)
+			fresh := filepath.Join(t.TempDir(), "pending")
+			args := append(strings.Fields(name), strings.Fields(strings.NewReplacer("FILE", file, "NEW", fresh, "PENDING", pending).Replace(sample))...)
 			code, out, errs := do(append(args, "-o", output)...)
 			if code != cli.ExitOK {
 				t.Errorf("%v -o %s: exit %d: %s", args, output, code, errs)
