@@ -30,7 +30,21 @@ func rabbitClass() class {
 	}
 }
 
+// rabbitPeers is what the nodes of a cluster share.
+type rabbitPeers struct {
+	nodes  []string // their names
+	cookie string
+	epmd   int // port of the one epmd that knows all of them
+}
+
+// rabbitNode names the node with a port.
+func rabbitNode(port int) string { return "r" + strconv.Itoa(port) + "@localhost" }
+
 func rabbitPrepare(_ context.Context, s *Server) error {
+	peers := s.opts.rabbit
+	if peers == nil {
+		peers = &rabbitPeers{cookie: rand.Text()}
+	}
 	for _, d := range []int{rabbitDist, rabbitPrometheus, rabbitEpmd} {
 		if err := portFree(net.JoinHostPort(loopback, strconv.Itoa(s.Port+d))); err != nil {
 			return err
@@ -42,7 +56,7 @@ func rabbitPrepare(_ context.Context, s *Server) error {
 	}
 	cookie := filepath.Join(home, ".erlang.cookie")
 	if _, err := os.Stat(cookie); err != nil {
-		if err := os.WriteFile(cookie, []byte(rand.Text()), 0o400); err != nil {
+		if err := os.WriteFile(cookie, []byte(peers.cookie), 0o400); err != nil {
 			return err
 		}
 	}
@@ -51,6 +65,9 @@ func rabbitPrepare(_ context.Context, s *Server) error {
 		"prometheus.tcp.ip = " + loopback, fmt.Sprintf("prometheus.tcp.port = %d", s.Port+rabbitPrometheus),
 		"vm_memory_high_watermark.absolute = 512MB", "disk_free_limit.absolute = 100MB",
 	}
+	for i, node := range peers.nodes {
+		conf = append(conf, fmt.Sprintf("cluster_formation.classic_config.nodes.%d = %s", i+1, node))
+	}
 	err := errors.Join(
 		os.WriteFile(filepath.Join(s.Dir, "enabled_plugins"), []byte("[rabbitmq_prometheus].\n"), 0o644),
 		os.WriteFile(filepath.Join(s.Dir, "rabbitmq.conf"), []byte(strings.Join(conf, "\n")+"\n"), 0o644),
@@ -58,9 +75,19 @@ func rabbitPrepare(_ context.Context, s *Server) error {
 	return errors.Join(err, giveTo(s.Dir, "rabbitmq"))
 }
 
-// rabbitCommands start epmd first and as a process of its own: one that the node starts would outlive it.
+// rabbitEpmdCommand starts the registry of Erlang nodes as a process of its own: one that a node starts would outlive it.
+func rabbitEpmdCommand(port int, dir string) (command, error) {
+	path, err := program("epmd", "erlang-base")
+	return command{path: path, args: []string{"-address", loopback, "-port", strconv.Itoa(port)}, user: "rabbitmq", dir: dir}, err
+}
+
+// rabbitCommands start epmd first, unless the node's cluster has one.
 func rabbitCommands(s *Server) ([]command, error) {
-	epmd, err := program("epmd", "erlang-base")
+	port := s.Port + rabbitEpmd
+	if s.opts.rabbit != nil {
+		port = s.opts.rabbit.epmd
+	}
+	epmd, err := rabbitEpmdCommand(port, s.Dir)
 	if err != nil {
 		return nil, err
 	}
@@ -69,23 +96,23 @@ func rabbitCommands(s *Server) ([]command, error) {
 	if _, err := os.Stat(server); err != nil {
 		return nil, fmt.Errorf("%w: %s (run `make services-up`, or apt-get install rabbitmq-server)", ErrMissing, server)
 	}
-	epmdPort := strconv.Itoa(s.Port + rabbitEpmd)
 	in := func(name string) string { return filepath.Join(s.Dir, name) }
 	env := []string{
-		"HOME=" + in("home"), "RABBITMQ_NODENAME=r" + strconv.Itoa(s.Port) + "@localhost",
+		"HOME=" + in("home"), "RABBITMQ_NODENAME=" + rabbitNode(s.Port),
 		"RABBITMQ_NODE_IP_ADDRESS=" + loopback, "RABBITMQ_NODE_PORT=" + strconv.Itoa(s.Port),
 		"RABBITMQ_DIST_PORT=" + strconv.Itoa(s.Port+rabbitDist),
 		"RABBITMQ_MNESIA_BASE=" + in("mnesia"), "RABBITMQ_LOG_BASE=" + in("log"), "RABBITMQ_PID_FILE=" + in("node.pid"),
 		"RABBITMQ_CONFIG_FILE=" + in("rabbitmq"), "RABBITMQ_ENABLED_PLUGINS_FILE=" + in("enabled_plugins"),
 		"RABBITMQ_CONF_ENV_FILE=" + in("none"), "RABBITMQ_ADVANCED_CONFIG_FILE=" + in("advanced"),
 		"RUNNING_UNDER_SYSTEMD=true", // the script then becomes the node instead of starting it, and dies with us
-		"ERL_EPMD_ADDRESS=" + loopback, "ERL_EPMD_PORT=" + epmdPort,
+		"ERL_EPMD_ADDRESS=" + loopback, "ERL_EPMD_PORT=" + strconv.Itoa(port),
 		"RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS=-kernel inet_dist_use_interface {127,0,0,1} +S 2:2",
 	}
-	return []command{
-		{path: epmd, args: []string{"-address", loopback, "-port", epmdPort}, user: "rabbitmq", dir: s.Dir},
-		{path: server, env: env, user: "rabbitmq", dir: s.Dir},
-	}, nil
+	node := command{path: server, env: env, user: "rabbitmq", dir: s.Dir}
+	if s.opts.rabbit != nil {
+		return []command{node}, nil
+	}
+	return []command{epmd, node}, nil
 }
 
 // rabbitProbe sends the AMQP 0-9-1 header; a broker that serves answers with a method frame (type 1).
@@ -100,12 +127,17 @@ func rabbitProbe(ctx context.Context, s *Server) error {
 	return nil
 }
 
+// RabbitMetricsURL is where a node's exporter for Prometheus listens.
+func (s *Server) RabbitMetricsURL() string {
+	return "http://" + net.JoinHostPort(loopback, strconv.Itoa(s.Port+rabbitPrometheus))
+}
+
 // RabbitControl runs rabbitmqctl with arguments against the node. It costs one or two seconds of CPU.
 func (s *Server) RabbitControl(ctx context.Context, args ...string) error {
 	commands, err := rabbitCommands(s)
 	if err != nil {
 		return err
 	}
-	c := command{path: "/usr/lib/rabbitmq/bin/rabbitmqctl", args: args, env: commands[1].env, dir: s.Dir, user: "rabbitmq"}
+	c := command{path: "/usr/lib/rabbitmq/bin/rabbitmqctl", args: args, env: commands[len(commands)-1].env, dir: s.Dir, user: "rabbitmq"}
 	return c.run(ctx)
 }

@@ -71,6 +71,8 @@ type Options struct {
 	Detached bool
 	// Databases is the number of Redis databases; 0: 16.
 	Databases int
+
+	rabbit *rabbitPeers // of a node of a RabbitMQ cluster; nil: it is alone
 }
 
 // Server is one running or stopped server. Its methods are not safe for concurrent use with each other.
