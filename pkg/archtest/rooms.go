@@ -170,6 +170,7 @@ var homes = []home{
 	{"github.com/IBM/sarama/...", []string{"pkg/ingestq/kafkaq"}, "an adapter has one library"},
 	{"github.com/santhosh-tekuri/jsonschema/...", []string{"pkg/workflow"}, "an adapter has one library"},
 	{"code.dny.dev/ssrf", []string{"pkg/ingest/workflows"}, "an adapter has one library"},
+	{"github.com/prometheus/common/...", []string{"pkg/mirror"}, "exporters of others are read in one place"},
 	{"github.com/rabbitmq/amqp091-go", []string{"pkg/mirror"}, "an adapter has one library"},
 	{"github.com/xdg-go/scram/...", []string{"pkg/ingestq/kafkaq"}, "an adapter has one library"},
 	{"github.com/twmb/franz-go/...", []string{"pkg/ingestq/kafkaq/embedded"}, "the imitation is for the all-in-one"},
@@ -204,10 +205,10 @@ var calls = []struct {
 	{"http", "NewRequestWithContext", clients, nil, "requests leave through one client for each purpose (A5)"},
 }
 
-// clients are the packages that send HTTP requests: to the embedding and vector services, for a key set, to this
-// very machine, to the gateway and to Telegram. The last three start and test servers.
+// clients are the packages that send HTTP requests: to the embedding and vector services, for a key set, to
+// RabbitMQ's exporters, to this very machine, to the gateway and to Telegram. The last three start and test servers.
 var clients = []string{
-	"pkg/ingest/internal/rest", "pkg/ingest/workflows", "pkg/workflow", "pkg/auth/token", "pkg/process", "services/millweir/client", "services/telegram-gateway/telegram",
+	"pkg/ingest/internal/rest", "pkg/ingest/workflows", "pkg/workflow", "pkg/auth/token", "pkg/mirror", "pkg/process", "services/millweir/client", "services/telegram-gateway/telegram",
 	"pkg/labserver", "pkg/streammq/internal/redistest", "scripts/...",
 }
 

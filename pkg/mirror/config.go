@@ -3,6 +3,7 @@ package mirror
 import (
 	"errors"
 	"fmt"
+	"net/url"
 	"strings"
 	"time"
 
@@ -24,6 +25,7 @@ type Config struct {
 	QueueMaxLength int           // RABBITMQ_QUEUE_MAX_LENGTH: the publisher stops 1,000 below it
 	Overflow       string        // RABBITMQ_QUEUE_OVERFLOW
 	Lock           string        // the exclusive queue of the mirror that acts
+	MetricsURLs    []string      // RABBITMQ_METRICS_URLS: the brokers' exporters, http://host:15692 each; empty: none is read
 }
 
 // The names and figures of the contract.
@@ -64,6 +66,11 @@ func (c Config) Validate() error {
 	check(c.DeliveryLimit >= 1, "RABBITMQ_DELIVERY_LIMIT: %d is not positive", c.DeliveryLimit)
 	check(c.QueueMaxLength > reserve, "RABBITMQ_QUEUE_MAX_LENGTH: %d is not above %d: the mirror stops so many below it", c.QueueMaxLength, reserve)
 	check(c.Overflow == rejectPublish, "RABBITMQ_QUEUE_OVERFLOW: %q is not %s: a full queue would throw copies away", c.Overflow, rejectPublish)
+	for i, one := range c.MetricsURLs { // its text may have a password in it
+		u, err := url.Parse(one)
+		check(err == nil && (u.Scheme == "http" || u.Scheme == "https") && u.Host != "" && u.RawQuery == "",
+			"RABBITMQ_METRICS_URLS: number %d is not of the form http://host:15692 (or https://)", i+1)
+	}
 	return errors.Join(errs...)
 }
 

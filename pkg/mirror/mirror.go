@@ -55,10 +55,14 @@ func New(cfg Config, d Deps) (*Mirror, error) {
 	if d.DB == nil || d.Log == nil || d.Clock == nil {
 		return nil, errors.New("mirror: a database, a logger and a clock are needed")
 	}
-	return &Mirror{
+	m := &Mirror{
 		cfg: cfg, d: d, rows: newRows(d.DB), log: telemetry.NewRepeated(d.Log, logEvery, d.Clock), metrics: newMetrics(d.Metrics, d.Clock),
 		problem: errors.New("not connected yet"),
-	}, nil
+	}
+	if d.Metrics != nil && len(cfg.MetricsURLs) > 0 {
+		telemetry.Register[prometheus.Collector](d.Metrics, newBrokers(cfg, m.log))
+	}
+	return m, nil
 }
 
 // Health returns why the mirror does not work, or nil and what a person has to look at; empty: nothing.

@@ -1,6 +1,7 @@
 package mirror_test
 
 import (
+	"bytes"
 	"context"
 	"crypto/rand"
 	"log/slog"
@@ -97,6 +98,7 @@ type running struct {
 	*mirror.Mirror
 	w       *world
 	metrics *prometheus.Registry
+	log     *bytes.Buffer // read it when the mirror has stopped
 	stop    func()
 }
 
@@ -108,9 +110,9 @@ func (w *world) start() *running {
 
 func (w *world) startOn(db taskstate.Database) *running {
 	w.t.Helper()
-	r := &running{w: w, metrics: prometheus.NewRegistry()}
+	r := &running{w: w, metrics: prometheus.NewRegistry(), log: &bytes.Buffer{}}
 	var err error
-	r.Mirror, err = mirror.New(w.cfg, mirror.Deps{DB: db, Name: "test", Log: slog.New(slog.DiscardHandler), Metrics: r.metrics, Clock: time.Now})
+	r.Mirror, err = mirror.New(w.cfg, mirror.Deps{DB: db, Name: "test", Log: slog.New(slog.NewTextHandler(r.log, nil)), Metrics: r.metrics, Clock: time.Now})
 	require.NoError(w.t, err)
 	ctx, cancel := context.WithCancel(context.WithoutCancel(w.t.Context()))
 	done := make(chan error, 1)

@@ -226,18 +226,18 @@ func TestUnknownVariables(t *testing.T) {
 		"INGEST_QUEU=" + canary, "INGEST_LEASE=5", "UPLOAD_FROBNICATION_OF_THINGS=1", "REDIS_URI=x", "MYSQL_DNS=x", "MYSQL_DSN_FILE=/x",
 		"REDIS_PORT=tcp://10.0.0.1:6379", "REDIS_SERVICE_HOST=x", "CHROMA_PORT_8000_TCP_ADDR=x", "PATH=/bin", "HOME=/", "LOG_LEVEL=info",
 		"HTTP_PROXY=x", "RABBITMQ_NODENAME=x", "WAIT=1", "UPLOAD_DIR=/x", "TERM=x",
-		"RABBITMQ_METRICS_URLS=http://u:" + canary + "@h", "RABBITMQ_METRICS_URLS_FILE=/x", "RABBITMQ_URL=amqp://h", "TELEGRAM_BOT_TOKEN=" + canary, "TASK_STREAM_KEY=x",
+		"TASK_STREAM_MAXLEN=" + canary, "TASK_STREAM_MAXLEN_FILE=/x", "RABBITMQ_URL=amqp://h", "TELEGRAM_BOT_TOKEN=" + canary, "TASK_STREAM_KEY=x",
 		"TASK_STREAM_GROUP=x", "STREAM_WORKER_ROADS=x", "TELEGRAM_PROXY=x",
 	}, sample{})
 	require.Equal(t, []string{
 		"INGEST_LEASE is not a setting: did you mean INGEST_LEASE_MS?",
 		"INGEST_QUEU is not a setting: did you mean INGEST_QUEUE?",
 		"MYSQL_DNS is not a setting: did you mean MYSQL_DSN?",
-		"RABBITMQ_METRICS_URLS is not read by this version: what it is for is not built yet",
-		"RABBITMQ_METRICS_URLS_FILE is not read by this version: what it is for is not built yet",
 		"REDIS_URI is not a setting: did you mean REDIS_URL?",
 		"STREAM_WORKER_ROADS is not read by this version: what it is for is not built yet",
 		"TASK_STREAM_KEY is not read by this version: what it is for is not built yet",
+		"TASK_STREAM_MAXLEN is not read by this version: what it is for is not built yet",
+		"TASK_STREAM_MAXLEN_FILE is not read by this version: what it is for is not built yet",
 		"UPLOAD_FROBNICATION_OF_THINGS is not a setting (see --help-env)",
 	}, got)
 }

@@ -4,6 +4,7 @@ package mirror
 import (
 	"context"
 	"errors"
+	"strings"
 	"time"
 
 	"github.com/millweir/millweir/pkg/mirror"
@@ -45,14 +46,38 @@ func (r Rabbit) Validate() error {
 	return r.Config().Validate()
 }
 
+// Exporters say where the brokers' own figures are.
+type Exporters struct {
+	URLs process.DSN `envconfig:"RABBITMQ_METRICS_URLS" desc:"exporters of the brokers (plugin rabbitmq_prometheus), http://host:15692 each, comma separated; what they say of the queue is shown as rabbit_*"`
+}
+
 // Settings are those of stream-mirror.
 type Settings struct {
-	Store  database.Settings
-	Rabbit Rabbit
+	Store     database.Settings
+	Rabbit    Rabbit
+	Exporters Exporters
+}
+
+// config is package mirror's view of the settings.
+func (s *Settings) config() mirror.Config {
+	c := s.Rabbit.Config()
+	for one := range strings.SplitSeq(s.Exporters.URLs.Reveal(), ",") {
+		if one = strings.TrimSpace(one); one != "" {
+			var broker process.DSN
+			_ = broker.UnmarshalText([]byte(one)) // hides its password in whatever this process says
+			c.MetricsURLs = append(c.MetricsURLs, broker.Reveal())
+		}
+	}
+	return c
 }
 
 // Validate joins the problems of all parts.
-func (s *Settings) Validate() error { return errors.Join(s.Store.Validate(), s.Rabbit.Validate()) }
+func (s *Settings) Validate() error {
+	if err := errors.Join(s.Store.Validate(), s.Rabbit.Validate()); err != nil {
+		return err
+	}
+	return s.config().Validate()
+}
 
 // Run is the body of stream-mirror: it compares rows with copies until ctx ends.
 func Run(ctx context.Context, env *process.Env, s *Settings) error {
@@ -62,7 +87,7 @@ func Run(ctx context.Context, env *process.Env, s *Settings) error {
 	if err != nil {
 		return err
 	}
-	m, err := mirror.New(s.Rabbit.Config(), mirror.Deps{
+	m, err := mirror.New(s.config(), mirror.Deps{
 		DB: db.Store, Name: env.Name, Log: env.Log, Metrics: env.Metrics, Clock: time.Now,
 	})
 	if err != nil {

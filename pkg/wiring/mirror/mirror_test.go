@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/millweir/millweir/pkg/process"
+	"github.com/millweir/millweir/pkg/telemetry"
 )
 
 // Without its servers the body lives, is not ready and says why, without the password; it ends when it is told to.
@@ -37,6 +38,7 @@ func TestSettingsNameWhatIsWrong(t *testing.T) {
 	for name, value := range map[string]string{
 		"RABBITMQ_URL": "http://user:s3cr3t@host", "RABBITMQ_QUEUE_OVERFLOW": "drop-head", "RABBITMQ_PREFETCH": "0", "RABBITMQ_PUBLISH_RETRIES": "0",
 		"RABBITMQ_QUEUE_MAX_LENGTH": "1000", "RABBITMQ_EXCHANGE": "amq.topic", "RABBITMQ_PUBLISH_TIMEOUT_MS": "soon",
+		"RABBITMQ_METRICS_URLS": "http://host:15692, amqp://user:s3cr3t@host",
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Setenv("DATABASE_URL", "mysql://u:p@127.0.0.1:1/db")
@@ -47,4 +49,16 @@ func TestSettingsNameWhatIsWrong(t *testing.T) {
 			require.NotContains(t, err.Error(), "s3cr3t")
 		})
 	}
+}
+
+// No way to print the settings, and no line of this process, tells a password of the exporters.
+func TestPasswordsOfExportersAreHidden(t *testing.T) {
+	t.Setenv("DATABASE_URL", "mysql://u:p@127.0.0.1:1/db")
+	t.Setenv("RABBITMQ_URL", "amqp://127.0.0.1")
+	t.Setenv("RABBITMQ_METRICS_URLS", "http://user:first-s3cr3t@one:15692, http://user:second-s3cr3t@two:15692")
+	s, err := process.Load[Settings]()
+	require.NoError(t, err)
+	require.Equal(t, []string{"http://user:first-s3cr3t@one:15692", "http://user:second-s3cr3t@two:15692"}, s.config().MetricsURLs)
+	require.NotContains(t, s.Exporters.URLs.String(), "s3cr3t")
+	require.NotContains(t, telemetry.Redact("refuses first-s3cr3t and second-s3cr3t"), "s3cr3t")
 }

@@ -41,6 +41,7 @@ func TestEnvExampleIsCurrent(t *testing.T) {
 		process.Section{Title: "search", Config: all.Search},
 		process.Section{Title: "tokens", Config: all.Tokens},
 		process.Section{Title: "RabbitMQ: stream-mirror and rehydrator", Config: mirror.Rabbit{}},
+		process.Section{Title: "RabbitMQ's own figures: stream-mirror", Config: mirror.Exporters{}},
 		process.Section{Title: "telegram-gateway", Config: telegram.Bot{}},
 		process.Section{Title: "stream-worker, kafka-consumer, reclaimer and rehydrator", Config: all.Worker.Work},
 		process.Section{Title: "reading documents", Config: all.Worker.Content},
