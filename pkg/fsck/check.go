@@ -154,6 +154,7 @@ func Check(ctx context.Context, e Evidence, o Options) (Findings, error) {
 		{"read acknowledgements", true, c.readAcks},
 		{"read tasks", false, c.readTasks},
 		{"check dead letters", false, c.judgeDeadLetters},
+		{"check the runs of workflows", false, c.judgeRuns},
 		{"check documents", false, c.readDocuments},
 		{"list the upload folder", false, c.listFiles},
 		{"check vectors", false, c.listVectors},
@@ -247,6 +248,28 @@ func (c *checker) judgeStats(ctx context.Context) error {
 		c.verdict(said[s] == counted[s], "I34", string(s), "the gateway counts %d, SQL %d", said[s], counted[s])
 	}
 	return nil
+}
+
+// judgeRuns is I39. A task and its run change in one transaction, so one statement sees both.
+func (c *checker) judgeRuns(ctx context.Context) error {
+	return c.each(ctx, func(rows *sql.Rows) error {
+		var id, status, run string
+		var same int
+		if err := rows.Scan(&id, &status, &run, &same); err != nil {
+			return err
+		}
+		switch ended := taskstate.Status(status).Terminal(); {
+		case ended && run == "":
+			c.verdict(false, "I39", id, "it is %s and has no row of workflow_runs", status)
+		case !ended && run != "":
+			c.verdict(false, "I39", id, "it is %s and workflow_runs says %s", cmp.Or(status, "no task of a workflow"), run)
+		case ended && (run != status || same == 0):
+			c.verdict(false, "I39", id, "it is %s and workflow_runs says %s, with another result: %t", status, run, same == 0)
+		default:
+			c.judged("I39")
+		}
+		return nil
+	}, c.q.Get("Runs"))
 }
 
 // counts is GROUP BY status.

@@ -104,6 +104,17 @@ var breaches = map[string]breach{
 		w.queue.deadLetters = append(w.queue.deadLetters, ingestq.WrittenDeadLetter{ID: "8-0", TaskID: w.good, Fence: 1})
 	}, "never died"},
 	"dead letter: owed for ever": {"I18", func(w *world) { w.state("dlq_state = 'owed'", w.dead) }, "is owed since"},
+	"run: none":                  {"I39", func(w *world) { w.sql(`UPDATE ingest_task_body SET type = 'workflow.execute' WHERE id = ?`, w.good) }, "has no row of workflow_runs"},
+	"run: of no workflow":        {"I39", func(w *world) { w.run(w.good, "SUCCEEDED") }, "it is no task of a workflow and workflow_runs says SUCCEEDED"},
+	"run: not ended": {"I39", func(w *world) {
+		w.sql(`UPDATE ingest_task_body SET type = 'workflow.execute' WHERE id = ?`, w.good)
+		w.sql(`UPDATE ingest_task_state SET status = 'QUEUED' WHERE status = 'SUCCEEDED'`)
+		w.run(w.good, "SUCCEEDED")
+	}, "it is QUEUED and workflow_runs says SUCCEEDED"},
+	"run: other end": {"I39", func(w *world) {
+		w.sql(`UPDATE ingest_task_body SET type = 'workflow.execute' WHERE id = ?`, w.good)
+		w.run(w.good, "DEAD")
+	}, "it is SUCCEEDED and workflow_runs says DEAD"},
 	"task: asleep": {"I38", func(w *world) {
 		w.sql(`UPDATE ingest_task_call SET wake_at = ?`, time.Date(9999, 12, 31, 0, 0, 0, 0, time.UTC))
 		w.sql(`UPDATE ingest_task_state SET dlq_state = 'owed', wake_at = ? WHERE status = 'DEAD'`, now())

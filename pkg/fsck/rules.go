@@ -42,6 +42,7 @@ var rules = []rule{
 	{"I36", "no message, error or log line holds a secret", "", false},
 	{"I37", "each visible segment is in the full-text index of its base with the hash of its text, and the parts of the index are whole", "", true},
 	{"I38", "each task that wakes is named by a call of its status that wakes no later", "", true},
+	{"I39", "a task of a workflow that has ended has one row of workflow_runs with its status and result, and no other task has one", "", true},
 	{"L1", "at rest every task is terminal, SUSPENDED, or RETRYING with a due time ahead", "", false},
 	{"L2", "no lease stays expired for longer than a lease and a look of the recovery", "", false},
 	{"L3", "no event waits longer than a relay takes; at rest the outbox is drained", "", false},
@@ -50,8 +51,8 @@ var rules = []rule{
 	{"L6", "after a loss of Redis every waiting task is promised again within 15 s", "", false},
 }
 
-// elsewhere are the rules that have something to judge only where deliveries are events, lie in partitions, or tasks have copies.
-var elsewhere = []string{"I16", "I21", "L3", "I31", "I32", "I33", "I22"}
+// elsewhere are the rules that have something to judge only where deliveries are events, lie in partitions, or tasks have copies or are workflows.
+var elsewhere = []string{"I16", "I21", "L3", "I31", "I32", "I33", "I22", "I39"}
 
 // Applicable are the ids of all rules that this release can judge on every transport, in their order.
 func Applicable() []string {

@@ -427,3 +427,9 @@ func hash(text string) string {
 }
 
 func now() time.Time { return time.Now().UTC().Truncate(time.Microsecond) }
+
+// run writes a row of workflow_runs.
+func (w *world) run(task, status string) {
+	w.t.Helper()
+	w.sql(`INSERT INTO workflow_runs (task_id, workflow_id, status, created_at, updated_at) VALUES (?, 'w', ?, ?, ?)`, task, status, now(), now())
+}

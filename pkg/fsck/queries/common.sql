@@ -286,3 +286,14 @@ FROM stored_file
 -- name: UsersOfRequests
 SELECT DISTINCT user_id
 FROM upload_request
+
+-- Tasks of workflows with the status of their runs, and runs that are of none; 1: with the same result.
+-- name: Runs
+SELECT t.id, t.status, COALESCE(r.status, ''), CASE WHEN COALESCE(t.result, '') = COALESCE(r.result, '') THEN 1 ELSE 0 END
+FROM ingest_task t
+LEFT JOIN workflow_runs r ON r.task_id = t.id
+WHERE t.type = 'workflow.execute'
+UNION ALL
+SELECT r.task_id, '', r.status, 1
+FROM workflow_runs r
+WHERE NOT EXISTS (SELECT 1 FROM ingest_task_body b WHERE b.id = r.task_id AND b.type = 'workflow.execute')

@@ -196,6 +196,7 @@ func TestPrivateAddressesAreNotFetched(t *testing.T) {
 	for _, url := range []string{
 		inside.URL, "http://localhost" + port, "http://[::1]" + port, "http://[::ffff:127.0.0.1]" + port, "http://0.0.0.0" + port,
 		"http://127.1" + port, "http://2130706433" + port, "http://10.0.0.1/", "http://169.254.169.254/latest/meta-data/", "http://192.168.0.1/",
+		"http://0177.0.0.1" + port, "http://a@127.0.0.1" + port + `\@ok.example/`, "http://ok.example#@127.0.0.1" + port, "ftp://127.0.0.1/", "redis://127.0.0.1",
 		"http://[fd00::1]/", "http://[fe80::1%25lo]/", "file:///etc/passwd", "gopher://127.0.0.1/", "http://", "http://user:pass@example.com/", "http://%zz/", "//127.0.0.1/",
 	} {
 		f := b.fails(workflows.IngestURL, string(must(json.Marshal(map[string]string{"url": url}))))
