@@ -192,13 +192,39 @@ func TestHubLooksOnlyWhileSomebodyWatches(t *testing.T) {
 		require.NoError(t, err)
 		began := time.Now()
 		waited(30 * time.Second)
-		require.InDelta(t, 100, s.since(began), 1, "three looks a second")
+		require.InDelta(t, 110, s.since(began), 3, "three looks a second, and some more in the first")
 		cancel()
 		waited(watchEvery)
 		left := time.Now()
 		waited(time.Hour)
 		require.Zero(t, s.since(left), "the last client has left")
 	})
+}
+
+// Whoever waits for a short task sees its end after half the time that it took, and not after a whole pause.
+func TestTheEndOfAShortTaskIsSeenSoon(t *testing.T) {
+	for _, took := range []time.Duration{time.Millisecond, 6 * time.Millisecond, 50 * time.Millisecond, 400 * time.Millisecond} {
+		t.Run(took.String(), func(t *testing.T) {
+			pollerBubble(t, func(t *testing.T, s *watchedStore, r *Watches, _ func()) {
+				s.move("old", taskstate.StatusQueued) // somebody has watched for long
+				_, err := r.Watch(t.Context(), ingest.Caller{}, "old", 0)
+				require.NoError(t, err)
+				waited(time.Minute)
+				s.move("a", taskstate.StatusQueued)
+				began := time.Now()
+				events, err := r.Watch(t.Context(), ingest.Caller{}, "a", 0)
+				require.NoError(t, err)
+				<-time.After(took)
+				s.move("a", taskstate.StatusSucceeded)
+				var last ingest.TaskEvent
+				for e := range events {
+					last = e
+				}
+				require.True(t, last.Terminal)
+				require.LessOrEqual(t, time.Since(began), max(2*watchFirst, took*3/2+watchFirst))
+			})
+		})
+	}
 }
 
 func TestHubSendsEveryChangeWithinALook(t *testing.T) {
@@ -309,7 +335,7 @@ func TestHubForgetsClientsThatComeAndGo(t *testing.T) {
 		saw.Wait()
 		require.Greater(t, ends, clients/4)
 		require.Less(t, ends, clients, "some left before the end")
-		require.Empty(t, r.ids())
+		require.Empty(t, r.watchers)
 	})
 }
 

@@ -14,8 +14,11 @@ import (
 )
 
 const (
-	// watchEvery is the pause between two looks of the one poller: 3 statements a second while somebody watches.
+	// watchEvery is the longest pause between two looks at a task: 3 statements a second while somebody watches.
 	watchEvery = 300 * time.Millisecond
+	// watchFirst is the shortest, for who has just come: whoever waits for a short task sees its end soon. The next looks come after
+	// half the time for which it was watched.
+	watchFirst = 4 * time.Millisecond
 	// watchChunk is the most ids of one look; more watched tasks make the looks rarer, not more.
 	watchChunk = 1000
 	// watchLog is the most transitions read in one look; the rest comes in the next.
@@ -97,6 +100,8 @@ type watcher struct {
 	last int64          // the last transition sent
 	seen taskstate.Task // as last sent
 	then carried        // at the last transition sent
+
+	began, due time.Time // when it came, and when its task is looked at next
 }
 
 // carried is what a task's row keeps from one transition to the next and the log says only at its origin.
@@ -231,6 +236,8 @@ func asOf(t taskstate.Task, tr taskstate.Transition, c carried) taskstate.Task {
 
 // add puts a watcher in until ctx ends or its task does.
 func (r *Watches) add(ctx context.Context, w *watcher) {
+	w.began = time.Now()
+	w.due = w.began.Add(watchFirst)
 	r.mu.Lock()
 	if r.watchers[w.id] == nil {
 		r.watchers[w.id] = map[*watcher]struct{}{}
@@ -261,21 +268,20 @@ func (r *Watches) remove(w *watcher) {
 
 // Run feeds the watchers until ctx ends. It looks while anybody watches and sleeps otherwise.
 func (r *Watches) Run(ctx context.Context) error {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
 	for {
-		select { // nobody watches
+		var due <-chan time.Time // nil: nobody watches
+		if wait, any := r.look(ctx); any {
+			timer.Reset(wait)
+			due = timer.C
+		}
+		select {
 		case <-ctx.Done():
+			r.closeAll()
 			return nil
 		case <-r.wake:
-		}
-		for n := 1; n > 0; n = r.look(ctx) {
-			pause := time.NewTimer(r.every * time.Duration((n+watchChunk-1)/watchChunk))
-			select {
-			case <-ctx.Done():
-				pause.Stop()
-				r.closeAll()
-				return nil
-			case <-pause.C:
-			}
+		case <-due:
 		}
 	}
 }
@@ -293,23 +299,54 @@ func (r *Watches) closeAll() {
 	}
 }
 
-// look reads all watched tasks and serves their watchers; it returns how many tasks are watched.
+// look reads the tasks whose watchers are due and serves these; it returns when the next are, and whether anybody watches.
 // An error is logged and the next look tries again.
-func (r *Watches) look(ctx context.Context) int {
-	ids := r.ids()
+func (r *Watches) look(ctx context.Context) (wait time.Duration, watched bool) {
+	now := time.Now()
+	ids := r.due(now.Add(watchFirst / 2))
 	for chunk := range slices.Chunk(ids, watchChunk) {
 		if err := r.serve(ctx, chunk); err != nil && ctx.Err() == nil {
 			r.log.WarnContext(ctx, "watch: tasks could not be read", slog.Any("error", err))
 		}
 	}
-	return len(ids)
+	return r.next(ids)
 }
 
-// ids lists the watched tasks.
-func (r *Watches) ids() []string {
+// due lists the tasks that have a watcher who is due.
+func (r *Watches) due(at time.Time) (ids []string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return slices.Collect(maps.Keys(r.watchers))
+	for id, set := range r.watchers {
+		for w := range set {
+			if !w.due.After(at) {
+				ids = append(ids, id)
+				break
+			}
+		}
+	}
+	return ids
+}
+
+// next puts off the watchers of the tasks that were looked at: the longer they watch, the longer, up to the poller's pause.
+func (r *Watches) next(looked []string) (wait time.Duration, watched bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	now := time.Now()
+	most := r.every * time.Duration((len(r.watchers)+watchChunk-1)/watchChunk)
+	for _, id := range looked {
+		for w := range r.watchers[id] {
+			w.due = now.Add(min(max(watchFirst, now.Sub(w.began)/2), most))
+		}
+	}
+	var first time.Time
+	for _, set := range r.watchers {
+		for w := range set {
+			if first.IsZero() || w.due.Before(first) {
+				first = w.due
+			}
+		}
+	}
+	return max(0, first.Sub(now)), !first.IsZero()
 }
 
 // serve reads the tasks of ids and, only for those that changed, their logs.
