@@ -198,6 +198,21 @@ func (c *Client) SearchBy(ctx context.Context, mode, base, query string, k int) 
 	return out.Hits, err
 }
 
+// Apply asks for a workflow in a chat, and returns how its task stands when it has ended, or after the gateway's own time.
+func (c *Client) Apply(ctx context.Context, workflow, chat string) (taskstate.Status, error) {
+	body, err := json.Marshal(map[string]string{"workflowId": workflow, "chatId": chat})
+	if err != nil {
+		return "", err
+	}
+	var out struct {
+		Data struct{ Status taskstate.Status }
+	}
+	err = c.call(ctx, request{
+		method: http.MethodPost, path: "/api/workflows/apply", header: jsonHeader(), body: bytes.NewReader(body), said: Call{Op: "apply"},
+	}, &out, nil)
+	return out.Data.Status, err
+}
+
 func jsonHeader() http.Header { return http.Header{"Content-Type": {"application/json"}} }
 
 // call sends a request, decodes a 2xx answer into out (nil: nobody wants it) and tells the journal; answered adds what out says.
