@@ -5,6 +5,7 @@ import (
 	"context"
 	"io"
 	"net/http"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -72,12 +73,14 @@ func containers(t *testing.T, values string) map[string]corev1.Container {
 
 // TestServicesTakeTheirSettings: every binary calls the variables of its container good.
 func TestServicesTakeTheirSettings(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "workflows.yaml")
+	require.NoError(t, os.WriteFile(file, []byte("workflows: []\n"), 0o600))
 	for name, values := range sets(t) {
 		for service, c := range containers(t, values) {
 			path, err := binary(service)
 			require.NoError(t, err)
 			cmd := exec.CommandContext(t.Context(), path, "--check-config")
-			cmd.Env = environment(c, map[string]string{"KAFKA_SASL_PASSWORD": password(values)})
+			cmd.Env = environment(c, map[string]string{"KAFKA_SASL_PASSWORD": password(values), "WORKFLOWS_FILE": file})
 			out, err := cmd.CombinedOutput()
 			require.NoError(t, err, "%s %s: %s", name, service, out)
 			require.NotContains(t, string(out), "is not a setting")

@@ -33,11 +33,13 @@ uploads: {existingClaim: mine}
 `
 	kafka     = minimal + "queue: kafka\nenv: {KAFKA_BOOTSTRAP_SERVERS: \"kafka:9092\"}\n"
 	bothRoads = kafka + "services: {stream-worker: {enabled: true}, stream-mirror: {enabled: true}, rehydrator: {enabled: true}, telegram-gateway: {enabled: true, env: {TELEGRAM_CHATS: \"1=anna\"}}}\nkafka: {init: {enabled: true}}\n" // all services, both Jobs
+
+	withWorkflows = bothRoads + "workflowsSecret: mine\n"
 )
 
 // sets are the values that the chart is rendered with, by name.
 func sets(t *testing.T) map[string]string {
-	return map[string]string{"redis": minimal, "kafka": kafka, "both": bothRoads, "bare": bare, "full": fullValues(t)}
+	return map[string]string{"redis": minimal, "kafka": kafka, "both": bothRoads, "bare": bare, "full": fullValues(t), "workflows": withWorkflows}
 }
 
 // fullValues uses everything: all services, every setting at a value that it takes, a Secret and a claim of its own.
@@ -80,7 +82,7 @@ func fullValues(t *testing.T) string {
 // sample is a value that a setting takes: its default, or one of its kind.
 func sample(s Setting) any {
 	if value, ok := map[string]string{
-		"TRUSTED_PROXIES": "10.0.0.0/8", "JWKS_URL": "https://login.example.org/keys",
+		"TRUSTED_PROXIES": "10.0.0.0/8", "INGEST_URL_NETWORKS": "10.0.0.0/8", "JWKS_URL": "https://login.example.org/keys",
 		"TELEGRAM_CHATS": "1=anna,-2=team", "TELEGRAM_WEBHOOK_URL": "https://bot.example.org/hook",
 		"KAFKA_BOOTSTRAP_SERVERS": "kafka-0:9092,kafka-1:9092", "KAFKA_SASL_MECHANISM": "SCRAM-SHA-512",
 	}[s.Name]; ok {
@@ -260,5 +262,36 @@ func TestOneServiceAlone(t *testing.T) {
 		require.EqualValues(t, 7, *d.Spec.Replicas)
 		*d.Spec.Replicas = *deployment(t, before, service).Spec.Replicas
 		require.Equal(t, deployment(t, before, service), d, "replicas alone")
+	}
+}
+
+// A Secret with workflows is mounted where they are read, under the name that the service is told.
+func TestWorkflowsAreMountedWhereTheyAreRead(t *testing.T) {
+	all := objects(t, "mill", withWorkflows)
+	for service, settings := range known {
+		reads := slices.ContainsFunc(settings, func(s Setting) bool { return s.Name == "WORKFLOWS_FILE" })
+		pod := deployment(t, all, service).Spec.Template.Spec
+		var told, mounted, volume string
+		for _, e := range pod.Containers[0].Env {
+			if e.Name == "WORKFLOWS_FILE" {
+				told = e.Value
+			}
+		}
+		for _, m := range pod.Containers[0].VolumeMounts {
+			if m.Name == "workflows" {
+				require.True(t, m.ReadOnly)
+				mounted = m.MountPath + "/workflows.yaml"
+			}
+		}
+		for _, v := range pod.Volumes {
+			if v.Name == "workflows" {
+				volume = v.Secret.SecretName
+			}
+		}
+		want := []string{"", "", ""}
+		if reads {
+			want = []string{"/workflows/workflows.yaml", "/workflows/workflows.yaml", "mine"}
+		}
+		require.Equal(t, want, []string{told, mounted, volume}, service)
 	}
 }

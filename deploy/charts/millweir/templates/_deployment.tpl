@@ -6,6 +6,7 @@
 {{- $secret := include "millweir.secretName" .root -}}
 {{- $own := dict "HTTP_ADDR" ":8081" "OPERATOR_ADDR" (printf ":%v" $service.operatorPort) "INGEST_QUEUE" (include "millweir.transport" .)
   "UPLOAD_DIR" "/uploads" "VECTOR_STORE" "chroma" -}}
+{{- if .root.Values.workflowsSecret }}{{ $_ := set $own "WORKFLOWS_FILE" "/workflows/workflows.yaml" }}{{ end -}}
 {{- range $name := $settings.plain }}
 {{- if hasKey $own $name }}
 - name: {{ $name }}
@@ -127,6 +128,9 @@ spec:
             {{- if has "UPLOAD_DIR" $plain }}
             - {name: uploads, mountPath: /uploads}
             {{- end }}
+            {{- if and .root.Values.workflowsSecret (has "WORKFLOWS_FILE" $plain) }}
+            - {name: workflows, mountPath: /workflows, readOnly: true}
+            {{- end }}
       volumes:
         - name: tmp
           emptyDir: {sizeLimit: {{ $service.tmpSize }}}
@@ -134,6 +138,10 @@ spec:
         - name: uploads
           persistentVolumeClaim:
             claimName: {{ .root.Values.uploads.existingClaim | default (printf "%s-uploads" (include "millweir.fullname" .root)) }}
+        {{- end }}
+        {{- if and .root.Values.workflowsSecret (has "WORKFLOWS_FILE" $plain) }}
+        - name: workflows
+          secret: {secretName: {{ .root.Values.workflowsSecret }}}
         {{- end }}
       {{- range $key := list "nodeSelector" "tolerations" "affinity" "topologySpreadConstraints" }}
       {{- with get $service $key }}
