@@ -86,8 +86,9 @@ func runLines(f fields, run wire.WorkflowRun) {
 	f.line("task", run.TaskID)
 	f.line("status", cmp.Or(run.Delivery, string(run.Status)))
 	if run.Retry.Count > 0 {
-		f.line("attempts", fmt.Sprintf("%d of %d failed, next %s", run.Retry.Count, run.Retry.Max, day(run.Retry.NextAttemptAt)))
+		f.line("attempts", fmt.Sprintf("%d of %d failed", run.Retry.Count, run.Retry.Max))
 	}
+	f.line("next attempt", day(run.Retry.NextAttemptAt))
 	if run.Error != nil {
 		f.line("error", strings.TrimPrefix(run.Error.Code+": "+run.Error.Message, ": "))
 	}
