@@ -104,7 +104,7 @@ services-down: $(BIN)/services ## stop them; WIPE=1 removes their data
 services-status: $(BIN)/services ## say which of them answer
 	@$(BIN)/services status -dir $(RUN)
 
-bench: build ## measure, print a table and write .run/bench.json; fails on a missed figure unless ARGS=-report
+bench: build $(if $(findstring mirror,$(BENCH)),$(BIN)/peers) ## measure, print a table and write .run/bench.json; fails on a missed figure unless ARGS=-report
 	@mkdir -p $(RUN)
 	go run ./scripts/lab bench -out $(RUN)/bench.json $(ARGS)
 

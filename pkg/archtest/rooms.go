@@ -171,7 +171,7 @@ var homes = []home{
 	{"github.com/santhosh-tekuri/jsonschema/...", []string{"pkg/workflow"}, "an adapter has one library"},
 	{"code.dny.dev/ssrf", []string{"pkg/ingest/workflows"}, "an adapter has one library"},
 	{"github.com/prometheus/common/...", []string{"pkg/mirror"}, "exporters of others are read in one place"},
-	{"github.com/rabbitmq/amqp091-go", []string{"pkg/mirror"}, "an adapter has one library"},
+	{"github.com/rabbitmq/amqp091-go", []string{"pkg/mirror", "scripts/..."}, "an adapter has one library; scripts look from outside"},
 	{"github.com/xdg-go/scram/...", []string{"pkg/ingestq/kafkaq"}, "an adapter has one library"},
 	{"github.com/twmb/franz-go/...", []string{"pkg/ingestq/kafkaq/embedded"}, "the imitation is for the all-in-one"},
 	{"github.com/spf13/cobra/...", []string{"services/millweir/..."}, "the command line only"},

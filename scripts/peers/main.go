@@ -25,10 +25,20 @@ import (
 // serveVerb makes this program one of the systems: peers serve NAME.
 const serveVerb = "serve"
 
+// amqpVerb publishes into RabbitMQ by watermill-amqp, for `BENCH=mirror make bench`.
+const amqpVerb = "publish-amqp"
+
 func main() {
 	process.Command(func(ctx context.Context) int {
 		if len(os.Args) == 3 && os.Args[1] == serveVerb {
 			return serve(ctx, os.Args[2])
+		}
+		if len(os.Args) > 1 && os.Args[1] == amqpVerb {
+			if err := rival.PublishAMQP(ctx, os.Args[2:], os.Stdout); err != nil {
+				_, _ = fmt.Fprintln(os.Stderr, "peers:", err)
+				return process.ExitFailed
+			}
+			return process.ExitOK
 		}
 		return run(ctx, os.Args[1:], os.Stdout, os.Stderr)
 	})
