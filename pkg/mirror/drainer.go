@@ -9,6 +9,7 @@ import (
 	"github.com/google/uuid"
 	amqp "github.com/rabbitmq/amqp091-go"
 
+	"github.com/millweir/millweir/pkg/crash"
 	"github.com/millweir/millweir/pkg/pause"
 )
 
@@ -148,6 +149,10 @@ func (d *drainer) databaseBack(ctx context.Context) bool {
 
 // settle reads the rows of copies that were taken, acknowledges those whose task has ended and rotates the others.
 func (d *drainer) settle(ctx context.Context, copies []taken, mark string) error {
+	if len(copies) == 0 {
+		return nil
+	}
+	crash.Point("mirror.after_take")
 	ids := make([]uuid.UUID, 0, len(copies))
 	for _, c := range copies {
 		if c.envelope != nil {
@@ -160,6 +165,7 @@ func (d *drainer) settle(ctx context.Context, copies []taken, mark string) error
 		d.away = true
 	}
 	var rotate []taken
+	ended := 0
 	for _, c := range copies {
 		status, exists := found[c.id]
 		switch {
@@ -168,11 +174,15 @@ func (d *drainer) settle(ctx context.Context, copies []taken, mark string) error
 			if err := c.Ack(false); err != nil {
 				return wrap("acknowledge the copy of a task that has ended", err)
 			}
+			ended++
 			continue
 		case !exists && !d.away && c.CorrelationId != mark: // else it was counted in this round
 			d.strays++
 		}
 		rotate = append(rotate, c)
+	}
+	if ended > 0 {
+		crash.Point("mirror.after_ack")
 	}
 	var failed error
 	if d.visit != nil && !d.away {
@@ -190,6 +200,7 @@ func (d *drainer) rotate(ctx context.Context, copies []taken, mark string) error
 			messages[i] = again(c, mark)
 		}
 		results := d.drain.send(context.WithoutCancel(ctx), messages) // else a stop would leave two copies of each
+		crash.Point("mirror.after_rotation")
 		d.note(ctx, results)
 		var left, done []taken
 		bind := false

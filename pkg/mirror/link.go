@@ -11,6 +11,8 @@ import (
 
 	"github.com/google/uuid"
 	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/millweir/millweir/pkg/crash"
 )
 
 const (
@@ -316,6 +318,7 @@ func (c *channel) send(ctx context.Context, messages []amqp.Publishing) []sent {
 		}
 		waits[i] = d
 	}
+	crash.Point("mirror.after_publish")
 	limit, cancel := context.WithTimeout(ctx, c.link.cfg.PublishTimeout)
 	defer cancel()
 	for i, d := range waits {

@@ -12,6 +12,7 @@ import (
 	"github.com/google/uuid"
 	amqp "github.com/rabbitmq/amqp091-go"
 
+	"github.com/millweir/millweir/pkg/crash"
 	"github.com/millweir/millweir/pkg/pause"
 	"github.com/millweir/millweir/pkg/taskstate"
 )
@@ -349,6 +350,7 @@ func (p *publisher) publishAll(ctx context.Context, tasks []taskstate.Task) (fai
 	}
 	for try := 1; len(messages) > 0; try++ {
 		results := p.publish.send(ctx, messages)
+		crash.Point("mirror.after_confirm")
 		p.note(ctx, results)
 		var again []amqp.Publishing
 		var left []uuid.UUID

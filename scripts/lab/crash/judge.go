@@ -32,7 +32,25 @@ func (t *trial) judge(ctx context.Context) error {
 	if err := t.payments(ctx); err != nil {
 		return err
 	}
+	if err := t.uncopied(ctx); err != nil {
+		return err
+	}
 	return t.NoStrays(ctx)
+}
+
+// uncopied waits until no copy is left: every task has ended. What no row belongs to is of a lane that was given up.
+func (t *trial) uncopied(ctx context.Context) error {
+	if !t.scene.Rabbit {
+		return nil
+	}
+	return await.Until(ctx, settleLimit, 5*lookEvery, func(ctx context.Context) error {
+		met, err := t.Copies(ctx)
+		maps.DeleteFunc(met, func(_ string, of taskstate.Status) bool { return of == taskstate.StatusNone })
+		if err == nil && len(met) > 0 {
+			err = fmt.Errorf("%d copies are left: %v", len(met), met)
+		}
+		return err
+	})
 }
 
 // payments: nothing of the trial's documents was paid for twice: the point comes after the embedding cache, and a worker that stood still

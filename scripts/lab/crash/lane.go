@@ -13,6 +13,7 @@ import (
 	"github.com/millweir/millweir/scripts/lab/await"
 	"github.com/millweir/millweir/scripts/lab/judge"
 	"github.com/millweir/millweir/scripts/lab/mutants"
+	"github.com/millweir/millweir/scripts/lab/proc"
 	"github.com/millweir/millweir/scripts/lab/world"
 )
 
@@ -43,21 +44,22 @@ type sent struct {
 // lane is a world of its own in which one point after the other is tried. Only its gateway runs all the time.
 type lane struct {
 	*world.World
-	client *apiclient.Client
-	load   *apiclient.Record           // what was accepted
-	want   map[string]taskstate.Status // tasks that end otherwise than SUCCEEDED
-	number int                         // of the next document
-	seed   uint64                      // of the run
-	lost   bool                        // answers of the embedding service are thrown away
-	Kafka  bool                        // on the Kafka transport
-	clean  []apiclient.Doc             // documents whose segments are compared with those of an undisturbed run in the end
+	gateway *proc.Proc
+	client  *apiclient.Client
+	load    *apiclient.Record           // what was accepted
+	want    map[string]taskstate.Status // tasks that end otherwise than SUCCEEDED
+	number  int                         // of the next document
+	seed    uint64                      // of the run
+	lost    bool                        // answers of the embedding service are thrown away
+	on      servers
+	clean   []apiclient.Doc // documents whose segments are compared with those of an undisturbed run in the end
 }
 
 // newLane makes a lane on the plan's servers.
-func (p *plan) newLane(ctx context.Context, kafka bool) (*lane, error) {
+func (p *plan) newLane(ctx context.Context, on servers) (*lane, error) {
 	p.mu.Lock()
-	p.parts[kafka]++
-	n := p.parts[kafka]
+	p.parts[on]++
+	n := p.parts[on]
 	p.mu.Unlock()
 	if n > laneLimit {
 		return nil, fmt.Errorf("%d lanes were given up after failures", n-1)
@@ -66,25 +68,28 @@ func (p *plan) newLane(ctx context.Context, kafka bool) (*lane, error) {
 	if p.mutant != "" {
 		env = append(env, mutants.Env(p.mutant))
 	}
-	name := "lane-" + strconv.Itoa(n)
-	if kafka {
-		name = "lane-kafka-" + strconv.Itoa(n)
-	}
-	w, err := p.worlds[kafka].Part(ctx, n, world.Options{Name: name, Kafka: kafka, Env: env, Embedder: &embedtest.Options{}, Evidence: true})
+	name := fmt.Sprintf("lane-%s-%d", on, n)
+	w, err := p.worlds[on].Part(ctx, n, world.Options{Name: name, Kafka: on == onKafka, RabbitMQ: on == onRabbit, Env: env, Embedder: &embedtest.Options{}, Evidence: true})
 	if err != nil {
 		return nil, err
 	}
 	l := &lane{
-		World: w, Kafka: kafka, lost: p.kind == "error", seed: p.Seed, load: &apiclient.Record{Accepted: map[string]apiclient.Doc{}, Other: map[int]int{}}, want: map[string]taskstate.Status{},
+		World: w, on: on, lost: p.kind == "error", seed: p.Seed, load: &apiclient.Record{Accepted: map[string]apiclient.Doc{}, Other: map[int]int{}}, want: map[string]taskstate.Status{},
 		number: firstNumber + int(p.Seed%firstNumber)*firstNumber, //nolint:gosec // below a million
 	}
-	api, err := l.StartReady(ctx, "ingest-api")
-	if err != nil {
+	if err := l.serve(ctx); err != nil {
 		l.Close()
 		return nil, err
 	}
-	l.client = apiclient.NewClient(api.HTTP)
 	return l, nil
+}
+
+// serve starts the lane's gateway.
+func (l *lane) serve(ctx context.Context) (err error) {
+	if l.gateway, err = l.StartReady(ctx, gateway); err == nil {
+		l.client = apiclient.NewClient(l.gateway.HTTP)
+	}
+	return err
 }
 
 // doc is a new document of about that many bytes; it has no idempotency key.
@@ -132,7 +137,7 @@ func (l *lane) settled(ctx context.Context) error { return l.audit().Rest(ctx, s
 
 // workers are the services that run tasks on the lane's transport.
 func (l *lane) workers() []string {
-	if l.Kafka {
+	if l.on == onKafka {
 		return []string{consumer, relay}
 	}
 	return []string{worker}

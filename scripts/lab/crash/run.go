@@ -32,13 +32,22 @@ import (
 
 const (
 	maxLanes   = 8
-	kafkaLanes = 1  // beside those of the Redis transport
+	otherLanes = 1  // on Kafka, and with RabbitMQ, beside those of the Redis transport
 	laneLimit  = 15 // databases that a Redis server has beside the first one
 	trialLimit = 2 * time.Minute
 )
 
 // kinds are what a point can be made to do.
 var kinds = []string{"kill", "stop", "error", "sleep"}
+
+// servers are what a scene needs besides a database and a vector store.
+type servers string
+
+const (
+	onRedis  servers = "redis"
+	onKafka  servers = "kafka"
+	onRabbit servers = "rabbit" // Redis, and RabbitMQ for copies
+)
 
 // plan is one run of the program.
 type plan struct {
@@ -49,9 +58,9 @@ type plan struct {
 	mutant string // a bug in every process (package scripts/lab/mutants); empty: none
 	out    io.Writer
 
-	worlds map[bool]*world.World // by whether it is the Kafka transport
+	worlds map[servers]*world.World
 	mu     sync.Mutex
-	parts  map[bool]int // lanes made so far, those that were given up too
+	parts  map[servers]int // lanes made so far, those that were given up too
 	hit    int
 	bad    int
 	judged map[string]int64 // events by rule, of the lanes that came to their end
@@ -59,7 +68,7 @@ type plan struct {
 
 // Run is the verb crash.
 func Run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
-	p := &plan{out: &verb.Lines{To: stdout}, judged: map[string]int64{}, parts: map[bool]int{}, worlds: map[bool]*world.World{}}
+	p := &plan{out: &verb.Lines{To: stdout}, judged: map[string]int64{}, parts: map[servers]int{}, worlds: map[servers]*world.World{}}
 	if code, ok := verb.Parse("crash", args, stderr, &p.Flags, func(set *flag.FlagSet) {
 		set.StringVar(&p.kind, "kind", "kill", "what a point does: "+strings.Join(kinds, ", "))
 		set.IntVar(&p.lanes, "lanes", 4, "points that are tried side by side, each in a world of its own on the same servers")
@@ -150,28 +159,28 @@ func (p *plan) all(ctx context.Context) error {
 	quick := slices.DeleteFunc(slices.Clone(order), func(at point) bool { return scenes[at.name].slow })
 	order = append(slices.DeleteFunc(order, func(at point) bool { return !scenes[at.name].slow }), quick...)
 	var wg sync.WaitGroup
-	var errs [2]error
-	for i, kafka := range []bool{false, true} {
-		mine := slices.DeleteFunc(slices.Clone(order), func(at point) bool { return scenes[at.name].Kafka != kafka })
+	var errs [3]error
+	for i, on := range []servers{onRedis, onKafka, onRabbit} {
+		mine := slices.DeleteFunc(slices.Clone(order), func(at point) bool { return scenes[at.name].servers() != on })
 		if len(mine) == 0 {
 			continue
 		}
-		name, lanes := "servers", p.lanes
-		if kafka {
-			name, lanes = "servers-kafka", kafkaLanes
+		lanes := otherLanes
+		if on == onRedis {
+			lanes = p.lanes
 		}
-		if p.worlds[kafka], err = world.New(ctx, bench, world.Options{Name: name, Kafka: kafka}); err != nil {
+		if p.worlds[on], err = world.New(ctx, bench, world.Options{Name: "servers-" + string(on), Kafka: on == onKafka, RabbitMQ: on == onRabbit}); err != nil {
 			return err
 		}
-		defer p.worlds[kafka].Close()
-		wg.Go(func() { errs[i] = p.transport(ctx, mine, lanes, kafka) })
+		defer p.worlds[on].Close()
+		wg.Go(func() { errs[i] = p.transport(ctx, mine, lanes, on) })
 	}
 	wg.Wait()
 	return errors.Join(errs[:]...)
 }
 
 // transport tries the points of one transport in lanes beside each other.
-func (p *plan) transport(ctx context.Context, order []point, lanes int, kafka bool) error {
+func (p *plan) transport(ctx context.Context, order []point, lanes int, on servers) error {
 	todo := make(chan point, len(order))
 	for _, at := range order {
 		todo <- at
@@ -180,14 +189,14 @@ func (p *plan) transport(ctx context.Context, order []point, lanes int, kafka bo
 	var wg sync.WaitGroup
 	errs := make([]error, min(lanes, len(order)))
 	for i := range errs {
-		wg.Go(func() { errs[i] = p.work(ctx, todo, kafka) })
+		wg.Go(func() { errs[i] = p.work(ctx, todo, on) })
 	}
 	wg.Wait()
 	return errors.Join(errs...)
 }
 
 // work is one lane: it tries points until none is left. After a failure it goes on in a new world.
-func (p *plan) work(ctx context.Context, todo <-chan point, kafka bool) error {
+func (p *plan) work(ctx context.Context, todo <-chan point, on servers) error {
 	var l *lane
 	defer func() {
 		if l != nil {
@@ -200,7 +209,7 @@ func (p *plan) work(ctx context.Context, todo <-chan point, kafka bool) error {
 		}
 		if l == nil {
 			var err error
-			if l, err = p.newLane(ctx, kafka); err != nil {
+			if l, err = p.newLane(ctx, on); err != nil {
 				return err
 			}
 		}

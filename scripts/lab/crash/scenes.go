@@ -20,6 +20,8 @@ const (
 	gateway   = "ingest-api"
 	relay     = "outbox-relay"
 	consumer  = "kafka-consumer"
+	copier    = "stream-mirror"
+	back      = "rehydrator"
 
 	smallDoc = 2_500  // a handful of segments, three batches of embeddings
 	largeDoc = 75_000 // more segments than one batch of vectors
@@ -110,6 +112,15 @@ var scenes = map[string]scene{
 	"relay.after_send":   {service: relay, during: uploads(2, smallDoc), Kafka: true},
 	"relay.before_mark":  {service: relay, nth: 2, during: uploads(2, smallDoc), Kafka: true},
 	"relay.after_mark":   {service: relay, nth: 2, during: uploads(2, smallDoc), Kafka: true},
+
+	// the copies in RabbitMQ
+	"mirror.after_publish":     {service: copier, during: uploads(2, smallDoc), Rabbit: true},
+	"mirror.after_confirm":     {service: copier, during: uploads(2, smallDoc), Rabbit: true},
+	"mirror.after_take":        {service: copier, before: steps(uploads(2, smallDoc), copied), Rabbit: true},
+	"mirror.after_rotation":    {service: copier, before: steps(uploads(2, smallDoc), copied), Rabbit: true},
+	"mirror.after_ack":         {service: copier, before: steps(uploads(2, smallDoc), copied, finished), Rabbit: true},
+	"rehydrator.after_renew":   {service: back, args: []string{"--mode", "rehydrate", "--once"}, before: steps(uploads(2, smallDoc), copied), Rabbit: true},
+	"rehydrator.after_restore": {service: back, args: restoring, before: steps(uploads(2, smallDoc), copied, databaseLost), after: restored, Rabbit: true, slow: true},
 
 	// the sweeper
 	"gc.after_mark":       {service: reclaimer, before: steps(uploads(1, smallDoc), finished, deleteHere), after: gone, sweeper: true},
@@ -272,4 +283,47 @@ func baseGone(ctx context.Context, t *trial) error {
 		}
 		return errors.Join(err, t.passing(ctx))
 	})
+}
+
+// restoring are the arguments of a rehydrator that makes lost rows again.
+var restoring = []string{"--mode", "rehydrate", "--restore", "--once"}
+
+// copied runs a mirror until each of the trial's tasks has a copy.
+func copied(ctx context.Context, t *trial) error {
+	p, err := t.Start(copier)
+	if err != nil {
+		return err
+	}
+	defer p.Kill()
+	return await.Until(ctx, settleLimit, 5*lookEvery, func(ctx context.Context) error {
+		met, err := t.Copies(ctx)
+		for _, d := range t.docs {
+			if _, there := met[d.task]; !there && err == nil {
+				err = fmt.Errorf("task %s has no copy", d.task)
+			}
+		}
+		return err
+	})
+}
+
+// databaseLost puts an empty database in the lane's place: it is played first, while the lane has no other tasks.
+func databaseLost(ctx context.Context, t *trial) error {
+	t.gateway.Kill() // until the rows are back, which tell whose upload folder it is
+	return t.LoseDatabase(ctx)
+}
+
+// restored goes round once more: what the one that died has left undone is done, and what it did is not done again.
+func restored(ctx context.Context, t *trial) error {
+	p, err := t.Rehydrate(restoring)
+	if err != nil {
+		return err
+	}
+	code, err := t.through(ctx, p)
+	if err == nil && code != 0 {
+		err = fmt.Errorf("the next rehydrator exits with %d:\n%s", code, p.Tail(12))
+	}
+	if err != nil {
+		return err
+	}
+	return t.serve(ctx)
 }

@@ -26,6 +26,7 @@ const (
 // scene is how a point is reached and what has to be true after it.
 type scene struct {
 	service string   // whose process is to die
+	args    []string // of that process; the rehydrator's alone has some
 	env     []string // of that process
 	nth     int      // which passage; 0: the first
 	upTo    int      // any of the first so many passages, by the seed; 0: nth
@@ -39,11 +40,23 @@ type scene struct {
 	// sweeper: a reclaimer is needed to mend, for it alone removes documents.
 	sweeper bool
 	Kafka   bool // in a lane of the Kafka transport
+	Rabbit  bool // in a lane with copies in RabbitMQ: no copy of an ended task may be left
 	paid    bool // no text of the trial's documents may have been paid for twice
 	ended   bool // the point is met for deliveries of ended tasks and for those that came twice: paid is asked for the first
 	slow    bool // it waits for something long, and begins first
 	// alone takes the place of all of the above.
 	alone step
+}
+
+// servers are those that the scene is played on.
+func (s scene) servers() servers {
+	switch {
+	case s.Kafka:
+		return onKafka
+	case s.Rabbit:
+		return onRabbit
+	}
+	return onRedis
 }
 
 // trial is one point in one lane.
@@ -93,14 +106,19 @@ func (t *trial) run(ctx context.Context) error {
 		t.scene.nth = 1 + int(t.seed%uint64(t.scene.upTo)) //nolint:gosec // a small number
 	}
 	env := append(arm(t.dir(), t.at.name, t.kind, t.scene.nth), t.scene.env...)
-	if t.Kafka && t.scene.service != relay {
+	if t.scene.Kafka && t.scene.service != relay {
 		sends, err := t.Start(relay)
 		if err != nil {
 			return err
 		}
 		defer sends.Kill()
 	}
-	if t.armed, err = t.Start(t.scene.service, env...); err != nil {
+	if t.scene.args != nil {
+		t.armed, err = t.Rehydrate(t.scene.args, env...)
+	} else {
+		t.armed, err = t.Start(t.scene.service, env...)
+	}
+	if err != nil {
 		return err
 	}
 	defer t.armed.Kill()
@@ -221,14 +239,17 @@ func killed(ctx context.Context, p *proc.Proc) error {
 	return err
 }
 
-// helpers starts who mends: a worker, and a reclaimer if the scene asks for it.
+// helpers starts who mends: a worker, and a reclaimer or a mirror if the scene asks for it.
 func (t *trial) helpers() ([]*proc.Proc, error) {
 	names := t.workers()
-	if t.Kafka && t.scene.service != relay {
+	if t.scene.Kafka && t.scene.service != relay {
 		names = names[:1] // it runs already
 	}
 	if t.scene.sweeper {
-		names = append(names, "reclaimer")
+		names = append(names, reclaimer)
+	}
+	if t.scene.Rabbit {
+		names = append(names, copier)
 	}
 	var out []*proc.Proc
 	for _, name := range names {

@@ -106,8 +106,8 @@ func policyOf(env []string) rules {
 	return p
 }
 
-// Copies goes round the copies in RabbitMQ and leaves them there.
-func (w *World) Copies() (func(ctx context.Context, met func(task string, row taskstate.Status)) error, error) {
+// copies goes round the copies in RabbitMQ and leaves them there.
+func (w *World) copies() (func(ctx context.Context, met func(task string, row taskstate.Status)) error, error) {
 	m, err := mirror.New(mirror.NewDefaultConfig(w.Rabbit.URL("")), mirror.Deps{DB: w.DB, Name: "lab", Log: slog.New(slog.DiscardHandler), Clock: time.Now})
 	if err != nil {
 		return nil, err
@@ -140,7 +140,7 @@ func (w *World) Evidence(e *fsck.Evidence) ([]io.Closer, error) {
 		closers, e.Queue = append(closers, client), kafkaq.NewInspector(client)
 	}
 	if w.Rabbit != nil {
-		look, err := w.Copies()
+		look, err := w.copies()
 		if err != nil {
 			return closers, err
 		}

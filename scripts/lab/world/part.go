@@ -16,7 +16,7 @@ import (
 // number is 1–15 and different for each; its options about servers count for nothing. Close it before w.
 func (w *World) Part(ctx context.Context, number int, opts Options) (*World, error) {
 	p := &World{
-		Dir: filepath.Join(w.bench.Run, opts.Name), SQL: w.SQL, Redis: w.Redis, Kafka: w.Kafka, Chroma: w.Chroma,
+		Dir: filepath.Join(w.bench.Run, opts.Name), SQL: w.SQL, Redis: w.Redis, Kafka: w.Kafka, Rabbit: w.Rabbit, Chroma: w.Chroma,
 		bench: w.bench, opts: opts, part: number, seq: map[string]int{},
 	}
 	err := errors.Join(os.RemoveAll(p.Dir), os.MkdirAll(p.Dir, 0o755))

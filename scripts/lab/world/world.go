@@ -2,6 +2,7 @@
 package world
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -206,7 +207,8 @@ func (w *World) openDatabase(ctx context.Context) (err error) {
 // LoseDatabase drops the database and puts an empty one with the schema in its place; nobody may be using it.
 func (w *World) LoseDatabase(ctx context.Context) error {
 	_ = w.DB.Close() // it was only read from
-	if err := w.SQL.SQL(ctx, "", "DROP DATABASE "+database+"; CREATE DATABASE "+database); err != nil {
+	name := cmp.Or(w.sqlName(), database)
+	if err := w.SQL.SQL(ctx, "", "DROP DATABASE "+name+"; CREATE DATABASE "+name); err != nil {
 		return fmt.Errorf("drop the database: %w", err)
 	}
 	return w.openDatabase(ctx)
@@ -268,9 +270,9 @@ func (w *World) Start(service string, env ...string) (*proc.Proc, error) {
 }
 
 // Rehydrate starts the rehydrator with arguments, without waiting for it.
-func (w *World) Rehydrate(args ...string) (*proc.Proc, error) {
+func (w *World) Rehydrate(args []string, env ...string) (*proc.Proc, error) {
 	operator := FreeAddr()
-	p, err := w.start("rehydrator", args, w.serverEnv(), []string{"OPERATOR_ADDR=" + operator})
+	p, err := w.start("rehydrator", args, w.serverEnv(), append([]string{"OPERATOR_ADDR=" + operator}, env...))
 	if err == nil {
 		p.Operator = "http://" + operator
 	}

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/millweir/millweir/pkg/crash"
 	"github.com/millweir/millweir/pkg/ingest"
 	"github.com/millweir/millweir/pkg/ingest/app"
 	"github.com/millweir/millweir/pkg/ingestq"
@@ -109,7 +110,9 @@ func (r *rounds) restore(ctx context.Context, lost map[string][]string, out *did
 			if len(turn) == 0 {
 				return nil
 			}
-			for i, err := range r.app.Restore(ctx, turn) {
+			restored := r.app.Restore(ctx, turn)
+			crash.Point("rehydrator.after_restore")
+			for i, err := range restored {
 				switch {
 				case err == nil:
 					out.restored++
@@ -166,6 +169,7 @@ func (r *rounds) deliver(ctx context.Context, ids []string) (int, error) {
 	if err != nil {
 		return 0, fmt.Errorf("renew %d promises: %w", len(ids), err)
 	}
+	crash.Point("rehydrator.after_renew")
 	var renewed []taskstate.Task
 	for _, o := range outcomes {
 		if o.Err == nil && o.Answer == taskstate.AnswerApplied {

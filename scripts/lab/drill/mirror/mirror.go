@@ -28,21 +28,11 @@ const (
 	every        = 100 * time.Millisecond
 )
 
-// copies looks at the queue and returns the tasks of its copies.
-func copies(ctx context.Context, c *stage.Cluster) (map[string]taskstate.Status, error) {
-	look, err := c.Copies()
-	if err != nil {
-		return nil, err
-	}
-	met := map[string]taskstate.Status{}
-	return met, look(ctx, func(task string, row taskstate.Status) { met[task] = row })
-}
-
 // copied waits until each of tasks has a copy.
 func copied(ctx context.Context, c *stage.Cluster, tasks []string) (time.Duration, error) {
 	began := time.Now()
 	err := await.Until(ctx, copiedLimit, every, func(ctx context.Context) error {
-		met, err := copies(ctx, c)
+		met, err := c.Copies(ctx)
 		for _, id := range tasks {
 			if _, there := met[id]; !there && err == nil {
 				err = fmt.Errorf("task %s has no copy; %d have", id, len(met))
@@ -57,7 +47,7 @@ func copied(ctx context.Context, c *stage.Cluster, tasks []string) (time.Duratio
 func gone(ctx context.Context, c *stage.Cluster) (time.Duration, error) {
 	began := time.Now()
 	err := await.Until(ctx, goneLimit, every, func(ctx context.Context) error {
-		met, err := copies(ctx, c)
+		met, err := c.Copies(ctx)
 		if err == nil && len(met) > 0 {
 			err = fmt.Errorf("%d copies are left although every task has ended: %v", len(met), met)
 		}
@@ -72,7 +62,7 @@ func Calm(ctx context.Context, s *stage.Stage) (string, error) {
 	return stage.Storm{
 		Faults: func(ctx context.Context, c *stage.Cluster) error {
 			_, err := s.Rounds(ctx, func(int) error {
-				met, err := copies(ctx, c)
+				met, err := c.Copies(ctx)
 				most = max(most, len(met))
 				return err
 			})
@@ -157,7 +147,7 @@ func RedisAway(ctx context.Context, s *stage.Stage) (string, error) {
 	var ran int
 	return stage.Storm{
 		Faults: func(ctx context.Context, c *stage.Cluster) error {
-			p, err := c.Rehydrate("--mode", "auto")
+			p, err := c.Rehydrate([]string{"--mode", "auto"})
 			if err != nil {
 				return err
 			}
@@ -231,7 +221,7 @@ func DatabaseLost(ctx context.Context, s *stage.Stage) (saw string, err error) {
 		return "", err
 	}
 	began := time.Now()
-	p, err := c.Rehydrate("--mode", "rehydrate", "--restore", "--once")
+	p, err := c.Rehydrate([]string{"--mode", "rehydrate", "--restore", "--once"})
 	if err != nil {
 		return "", err
 	}
