@@ -18,7 +18,7 @@ import (
 const (
 	dialTime  = 10 * time.Second      // of a connection with its handshake
 	closeTime = time.Second           // of an orderly goodbye
-	callTime  = 5 * time.Second       // of a question: RabbitMQ 3.10 leaves a basic.get without an answer while the queue has no leader
+	callTime  = 5 * time.Second       // of a question, beyond what a task's tries may take: see patience
 	idle      = 20 * time.Millisecond // without a copy, until the queue is asked whether it is empty
 	gather    = time.Millisecond      // for more copies of a batch
 	mostTaken = 8 << 20               // bytes of a batch
@@ -110,12 +110,18 @@ func (l *link) close() {
 // closed is told why the connection ended.
 func (l *link) closed() <-chan *amqp.Error { return l.conn.NotifyClose(make(chan *amqp.Error, 1)) }
 
+// patience is how long a question may take: RabbitMQ 3.10 leaves some without an answer while the queue has no leader. What may be
+// published on a new connection is tried as often as it may be before that ends, so that it is known to have no copy.
+func (c Config) patience() time.Duration {
+	return younger + time.Duration(c.PublishRetries)*c.PublishTimeout + callTime
+}
+
 // limited runs a question to the broker; without an answer in time it ends the connection, and so the question.
 func (l *link) limited(f func() error) error {
-	limit := time.AfterFunc(callTime, l.end)
+	limit := time.AfterFunc(l.cfg.patience(), l.end)
 	err := f()
 	if !limit.Stop() {
-		return fmt.Errorf("no answer within %s: the queue %s has no leader, or the server hangs", callTime, l.cfg.Queue)
+		return fmt.Errorf("no answer within %s: the queue %s has no leader, or the server hangs", l.cfg.patience(), l.cfg.Queue)
 	}
 	return err
 }
@@ -293,7 +299,7 @@ type result string
 const (
 	confirmed result = "confirmed"
 	returned  result = "returned" // no queue is bound: confirmed all the same
-	refused   result = "refused"  // the queue is full, or was removed
+	refused   result = "refused"  // the queue is full, was removed, or has lost its quorum
 	timedOut  result = "timeout"  // no confirm in time: rabbit.publisher_timeout
 	failed    result = "failed"   // no connection: rabbit.enqueue_failed
 )
@@ -329,14 +335,14 @@ func (c *channel) send(ctx context.Context, messages []amqp.Publishing) []sent {
 		switch took := time.Since(began); {
 		case err != nil && ctx.Err() == nil:
 			out[i] = sent{timedOut, fmt.Sprintf("no confirm within %s", c.link.cfg.PublishTimeout), d, took}
-		case err != nil:
-			out[i] = sent{result: failed, reason: err.Error()}
 		case ok:
 			out[i] = sent{result: confirmed, took: took}
 		case c.ch.IsClosed():
 			out[i] = sent{result: failed, reason: "the connection ended before the confirm"}
+		case err != nil:
+			out[i] = sent{result: failed, reason: err.Error()}
 		default:
-			out[i] = sent{result: refused, reason: "refused by the queue: it is full, or was removed"}
+			out[i] = sent{result: refused, reason: "refused by the queue: it is full, was removed, or has lost its quorum"}
 		}
 	}
 	back := c.returned()

@@ -313,7 +313,8 @@ func (p *publisher) send(ctx context.Context) (more bool, err error) {
 	p.publishing.RLock()
 	failures, err := p.publishAll(ctx, tasks)
 	p.publishing.RUnlock()
-	if dbErr := p.rows.putFailures(ctx, failures); dbErr != nil {
+	// Also when the connection has ended, and ctx with it: RabbitMQ was asked and has not confirmed.
+	if dbErr := p.rows.putFailures(context.WithoutCancel(ctx), failures); dbErr != nil {
 		p.databaseAway(ctx, dbErr)
 	} else {
 		for _, f := range failures {
@@ -323,7 +324,7 @@ func (p *publisher) send(ctx context.Context) (more bool, err error) {
 	return len(ids) == mostRows && len(failures) == 0, err
 }
 
-// publishAll publishes the copies of tasks, each with all its tries, and returns those that have none after them.
+// publishAll publishes the copies of tasks, each with all its tries, and returns those that have none after them, or when the connection has ended.
 func (p *publisher) publishAll(ctx context.Context, tasks []taskstate.Task) (failures []failure, err error) {
 	var messages []amqp.Publishing
 	var ids []uuid.UUID
@@ -354,14 +355,17 @@ func (p *publisher) publishAll(ctx context.Context, tasks []taskstate.Task) (fai
 		p.note(ctx, results)
 		var again []amqp.Publishing
 		var left []uuid.UUID
-		bind := false
+		bind, broken := false, ""
 		for i, r := range results {
 			switch {
 			case r.result == confirmed:
 				p.has(ids[i])
 				continue
 			case r.result == failed:
-				return failures, fmt.Errorf("publish: %s", r.reason)
+				if broken = r.reason; p.link.conn.IsClosed() { // else it is this process that stops
+					failures = append(failures, p.failed(ids[i], r.reason, try))
+				}
+				continue
 			}
 			bind = bind || r.result == returned
 			p.missing[ids[i]].late = r.late
@@ -370,6 +374,9 @@ func (p *publisher) publishAll(ctx context.Context, tasks []taskstate.Task) (fai
 				continue
 			}
 			again, left = append(again, messages[i]), append(left, ids[i])
+		}
+		if broken != "" {
+			return failures, fmt.Errorf("publish: %s", broken)
 		}
 		if bind {
 			if err := p.bindAgain(ctx); err != nil {
