@@ -108,7 +108,7 @@ func policyOf(env []string) rules {
 
 // copies goes round the copies in RabbitMQ and leaves them there.
 func (w *World) copies() (func(ctx context.Context, met func(task string, row taskstate.Status)) error, error) {
-	m, err := mirror.New(mirror.NewDefaultConfig(w.Rabbit.URL("")), mirror.Deps{DB: w.DB, Name: "lab", Log: slog.New(slog.DiscardHandler), Clock: time.Now})
+	m, err := mirror.New(mirror.NewDefaultConfig(w.rabbitURL()), mirror.Deps{DB: w.DB, Name: "lab", Log: slog.New(slog.DiscardHandler), Clock: time.Now})
 	if err != nil {
 		return nil, err
 	}
@@ -139,7 +139,7 @@ func (w *World) Evidence(e *fsck.Evidence) ([]io.Closer, error) {
 		}
 		closers, e.Queue = append(closers, client), kafkaq.NewInspector(client)
 	}
-	if w.Rabbit != nil {
+	if w.Rabbit != nil || w.RabbitNodes != nil {
 		look, err := w.copies()
 		if err != nil {
 			return closers, err

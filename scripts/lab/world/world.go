@@ -65,6 +65,8 @@ type Options struct {
 	Kafka bool
 	// RabbitMQ is a broker for copies of tasks.
 	RabbitMQ bool
+	// RabbitNodes makes of it three nodes behind a balancer; see World.RabbitNodes.
+	RabbitNodes bool
 	// Partitions above 1 is INGEST_STREAM_PARTITIONS.
 	Partitions int
 	// BothTransports leaves Redis beside Kafka; services are told both addresses, and by the drill which transport to take.
@@ -77,7 +79,7 @@ type World struct {
 	SQL     *labserver.Server // MariaDB or Postgres
 	Redis   *labserver.Server // nil on the Kafka transport
 	Kafka   *labserver.Server // nil without Options.Kafka
-	Rabbit  *labserver.Server // nil without Options.RabbitMQ
+	Rabbit  *labserver.Server // nil without Options.RabbitMQ, and with RabbitNodes
 	Chroma  *labserver.Server
 	Embed   *embedtest.Server // nil: the built-in embedder
 	DB      *taskstore.Store  // for assertions; nil when Alone
@@ -88,6 +90,9 @@ type World struct {
 	Commits    *proxy.CommitProxy     // nil without Options.CutCommits
 	ChromaHTTP *proxy.HTTPProxy       // nil without Options.ChromaHTTP
 	Sentinels  *labserver.SentinelSet // nil without Options.Sentinel; Redis is its first primary
+
+	RabbitNodes *labserver.RabbitCluster // nil without Options.RabbitNodes
+	rabbits     *proxy.Balancer          // in front of them
 
 	bench         *Bench
 	opts          Options
@@ -143,7 +148,7 @@ func (w *World) startServers(ctx context.Context) error {
 		{&w.Rabbit, labserver.KindRabbitMQ, labserver.Options{}},
 		{&w.Chroma, labserver.KindChroma, labserver.Options{}},
 	} {
-		if (s.kind == labserver.KindRabbitMQ && !w.opts.RabbitMQ) || (s.kind == labserver.KindKafka && !w.opts.Kafka) || (s.kind == labserver.KindRedis && !w.hasRedis()) {
+		if (s.kind == labserver.KindRabbitMQ && (!w.opts.RabbitMQ || w.opts.RabbitNodes)) || (s.kind == labserver.KindKafka && !w.opts.Kafka) || (s.kind == labserver.KindRedis && !w.hasRedis()) {
 			continue
 		}
 		group.Go(func() (err error) {
@@ -157,6 +162,9 @@ func (w *World) startServers(ctx context.Context) error {
 			*s.to, err = labserver.Start(ctx, s.kind, s.opts)
 			return err
 		})
+	}
+	if w.opts.RabbitNodes {
+		group.Go(func() error { return w.startRabbitNodes(ctx) })
 	}
 	return group.Wait()
 }
@@ -247,6 +255,12 @@ func (w *World) Close() {
 		for _, s := range append(w.Sentinels.Sentinels, w.Sentinels.Replica) {
 			_ = s.Kill(ctx) // its folder is thrown away
 		}
+	}
+	if w.rabbits != nil {
+		w.rabbits.Close()
+	}
+	if w.RabbitNodes != nil {
+		_ = w.RabbitNodes.Kill(ctx) // its folders are thrown away
 	}
 	for _, s := range []*labserver.Server{w.Chroma, w.Redis, w.Kafka, w.Rabbit, w.SQL} {
 		if s != nil && w.part == 0 {
@@ -361,8 +375,8 @@ func (w *World) serverEnv() []string {
 	if w.Redis != nil {
 		env = append(env, "REDIS_URL="+strings.Replace(w.redisURL(), w.Redis.Addr, w.near(w.Redis.Addr), 1))
 	}
-	if w.Rabbit != nil {
-		env = append(env, "RABBITMQ_URL="+w.Rabbit.URL(""))
+	if w.opts.RabbitMQ {
+		env = append(env, "RABBITMQ_URL="+w.rabbitURL())
 	}
 	if w.Kafka != nil {
 		env = append(env, "INGEST_QUEUE=kafka", "KAFKA_BOOTSTRAP_SERVERS="+w.Kafka.Addr, "INGEST_KAFKA_TOPIC="+w.Topic())

@@ -83,16 +83,9 @@ func RabbitLost(ctx context.Context, s *stage.Stage) (string, error) {
 	var saw []string
 	return stage.Storm{
 		Faults: func(ctx context.Context, c *stage.Cluster) error {
-			var kept []string
-			for n := range held {
-				task, err := c.Client.Upload(ctx, apiclient.Text(1_000_000+n, stage.DocBytes))
-				if err == nil {
-					err = c.Client.Suspend(ctx, task.TaskID)
-				}
-				if err != nil {
-					return err
-				}
-				kept = append(kept, task.TaskID)
+			kept, err := hold(ctx, c, firstHeld, held)
+			if err != nil {
+				return err
 			}
 			losses := []struct {
 				name string
@@ -114,12 +107,7 @@ func RabbitLost(ctx context.Context, s *stage.Stage) (string, error) {
 				saw = append(saw, fmt.Sprintf("%s, copied after %.1f s", l.name, took.Seconds()))
 				await.Pause(ctx, s.Load/time.Duration(2*len(losses)))
 			}
-			for _, id := range kept {
-				if err := c.Client.Resume(ctx, id); err != nil {
-					return err
-				}
-			}
-			return nil
+			return resume(ctx, c, kept)
 		},
 		Judge: func(ctx context.Context, c *stage.Cluster, load *apiclient.Record) (string, error) {
 			_, err := gone(ctx, c)
@@ -161,7 +149,7 @@ func RedisAway(ctx context.Context, s *stage.Stage) (string, error) {
 			}
 			end := time.Now().Add(redisAway)
 			for n := 0; time.Now().Before(end); n++ {
-				task, err := c.Client.Upload(ctx, apiclient.Text(1_000_000+n, stage.DocBytes))
+				task, err := c.Client.Upload(ctx, apiclient.Text(firstHeld+n, stage.DocBytes))
 				if err != nil {
 					return err
 				}
@@ -221,14 +209,8 @@ func DatabaseLost(ctx context.Context, s *stage.Stage) (saw string, err error) {
 		return "", err
 	}
 	began := time.Now()
-	p, err := c.Rehydrate([]string{"--mode", "rehydrate", "--restore", "--once"})
-	if err != nil {
+	if err := rehydrated(ctx, c, "--restore"); err != nil {
 		return "", err
-	}
-	waiting, cancel := context.WithTimeout(ctx, restoreLimit)
-	defer cancel()
-	if code, err := p.Wait(waiting); err != nil || code != 0 {
-		return "", fmt.Errorf("rehydrator: exit code %d, %w; end of %s:\n%s", code, err, p.Log, p.Tail(12))
 	}
 	took := time.Since(began)
 	counts, err := tables.CountStatus(ctx, c.DB.Reader())
@@ -250,4 +232,18 @@ func DatabaseLost(ctx context.Context, s *stage.Stage) (saw string, err error) {
 		return "", err
 	}
 	return fmt.Sprintf("%d tasks copied after %.1f s, restored in %.1f s; %s", len(tasks), lag.Seconds(), took.Seconds(), stage.Summary(load)), nil
+}
+
+// rehydrated runs a rehydrator once.
+func rehydrated(ctx context.Context, c *stage.Cluster, args ...string) error {
+	p, err := c.Rehydrate(append([]string{"--mode", "rehydrate", "--once"}, args...))
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, restoreLimit)
+	defer cancel()
+	if code, err := p.Wait(ctx); err != nil || code != 0 {
+		return fmt.Errorf("rehydrator: exit code %d, %w; end of %s:\n%s", code, err, p.Log, p.Tail(12))
+	}
+	return nil
 }
