@@ -404,7 +404,7 @@ func (m *mirrorBench) restored(ctx context.Context) ([]figure.Figure, error) {
 // rehydrator runs the command once over all copies.
 func (m *mirrorBench) rehydrator(ctx context.Context, name string, more ...string) ([]figure.Figure, error) {
 	began := time.Now()
-	p, err := m.w.Rehydrate(append([]string{"--mode", "rehydrate", "--once"}, more...)...)
+	p, err := m.w.Rehydrate(append([]string{"--mode", "rehydrate", "--once"}, more...))
 	if err != nil {
 		return nil, err
 	}
