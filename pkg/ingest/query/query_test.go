@@ -4,9 +4,11 @@ import (
 	"bytes"
 	"fmt"
 	"log/slog"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/stretchr/testify/require"
 
 	"github.com/millweir/millweir/pkg/ingest"
@@ -306,14 +308,29 @@ func TestStatsEqualTheRows(t *testing.T) {
 	ingesttest.OnEachDatabase(t, func(t *testing.T, w *ingesttest.World) {
 		r := ingesttest.NewReadWorld(t, w)
 		w.Process(w.Upload("one").Task.ID)
-		w.Upload("two")
+		two := w.Upload("two")
+		_, err := w.App.Suspend(t.Context(), ingest.Caller{Scope: taskstate.System()}, two.Task.ID, "look")
+		require.NoError(t, err)
+		w.Exec("INSERT INTO mirror_failure (task_id, reason, tries, created_at, updated_at) VALUES (?, 'no confirm', 3, ?, ?)",
+			w.Upload("three").Task.ID, w.Clock.Now(), w.Clock.Now())
 		s, err := r.Reads.Stats(t.Context(), ingest.Caller{Scope: taskstate.System()})
 		require.NoError(t, err)
 		for _, status := range taskstate.Statuses() {
 			require.EqualValues(t, w.Number("SELECT COUNT(*) FROM ingest_task WHERE status = ?", string(status)), s.Tasks[status], "%s", status)
 		}
-		require.EqualValues(t, 2, s.Recent[taskstate.StatusQueued])
+		require.EqualValues(t, 3, s.Recent[taskstate.StatusQueued])
 		require.EqualValues(t, 1, s.Recent[taskstate.StatusSucceeded])
+		require.EqualValues(t, 2, s.SuspendedLength)
+		require.NoError(t, testutil.CollectAndCompare(r.Reads.Lengths(), strings.NewReader(`
+# HELP retry_length Tasks that wait for their next attempt.
+# TYPE retry_length gauge
+retry_length 0
+# HELP suspended_length Tasks that a person has to look at: suspended, or without a copy in RabbitMQ.
+# TYPE suspended_length gauge
+suspended_length 2
+`)))
+		require.NoError(t, w.Store.Close())
+		require.Zero(t, testutil.CollectAndCount(r.Reads.Lengths()), "what is not known is absent")
 	})
 }
 

@@ -16,21 +16,10 @@ const recentWindow = time.Hour
 // Stats returns an operator's counts; Tasks equals the rows' GROUP BY at one instant. SuspendedLength counts tasks without a copy in
 // RabbitMQ too (design D19).
 func (r *Reads) Stats(ctx context.Context, c ingest.Caller) (ingest.Stats, error) {
-	counts, err := r.store.Counts(ctx, c.Scope, "")
+	s, err := r.counts(ctx, c.Scope)
 	if err != nil {
 		return ingest.Stats{}, err
 	}
-	s := ingest.Stats{
-		Tasks:           counts,
-		RetryLength:     counts[taskstate.StatusRetrying],
-		SuspendedLength: counts[taskstate.StatusSuspended],
-		Recent:          map[taskstate.Status]int64{},
-	}
-	uncopied, err := sqldb.ReadRow(ctx, r.store, func(row sqldb.Scanner) (n int64, err error) { return n, row.Scan(&n) }, r.q.Get("UncopiedCount"))
-	if err != nil {
-		return ingest.Stats{}, err
-	}
-	s.SuspendedLength += uncopied
 	if r.queue != nil {
 		if s.StreamLength, err = r.queue.StreamLength(ctx); err != nil {
 			return ingest.Stats{}, err

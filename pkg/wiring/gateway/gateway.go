@@ -49,6 +49,7 @@ func New(p *documents.Parts, s documents.Shared, search Search, maxUpload int64)
 		deps.RerankTop = search.RerankTop
 	}
 	reads := query.NewReads(deps)
+	p.Watch(reads.Lengths())
 	var events tasks.Events
 	if s.Queue.Kind == queue.Kafka {
 		events = outbox.NewReader(p.Store, s.Kafka.Topic)
