@@ -66,6 +66,10 @@ var bugs = []bug{
 	{"m28", "a deleted base forgotten before its collection was dropped", []check{{"pkg/ingest/upload", "TestNothingIsForgottenBeforeTheVectorStoreDeletedIt/.*/sqlite", ""}}},
 	{"m29", "a damaged file replaced after the COMMIT of the task that reads it", []check{{"pkg/ingest/upload", "TestADamagedFileIsReplacedBeforeItsTaskIsThere", ""}}},
 	{"m30", "segments without their words in the full-text index", []check{{"pkg/ingest/query", "TestFilters/sqlite", ""}}},
+	// Workflows.
+	{"m40", "a run's row that stays when its task is put back", []check{{"pkg/workflow", "TestARunsRowFollowsItsTask/sqlite", ""}}},
+	{"m41", "a workflow that takes in again what an attempt before has taken in", []check{{"pkg/ingest/workflows", "TestAnAddressIsTakenInOnce", ""}}},
+	{"m42", "an address that is not judged when it is dialed", []check{{"pkg/ingest/workflows", "TestPrivateAddressesAreNotFetched", ""}}},
 	{"m17", "an idempotency key that is everybody's", []check{{"pkg/ingest/upload", "TestIdempotencyKey", ""}}},
 }
 

@@ -261,6 +261,19 @@ var patches = map[string][]patch{
 			return done, nil
 `},
 	},
+	"m40": {
+		{file: "pkg/workflow/handler.go", old: "case d.Change.From.Terminal():", text: `case d.Change.From.Terminal() && !seededBug("m40"):`},
+	},
+	"m41": {
+		{file: "pkg/ingest/workflows/workflows.go", old: "t, made := earlier[key]; made {", text: `t, made := earlier[key]; made && !seededBug("m41") {`},
+	},
+	"m42": {
+		{file: "pkg/ingest/workflows/fetch.go", old: "	dialer := &net.Dialer{Timeout: connectTime, Control: guard.Safe}\n", text: `	dialer := &net.Dialer{Timeout: connectTime, Control: guard.Safe}
+	if seededBug("m42") {
+		dialer.Control = nil
+	}
+`},
+	},
 	"m27": {
 		{file: "pkg/taskstate/operate.go", old: "\tc := change(t, m).to(StatusQueued, r, a, message).queued()\n", text: `	c := change(t, m).to(StatusQueued, r, a, message)
 	if !seededBug("m27") {
