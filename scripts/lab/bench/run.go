@@ -84,6 +84,7 @@ var benches = append(inProcess[:len(inProcess):len(inProcess)], []bench{
 	{"upload", "10 KB uploads of 64 clients, beside handlers that commit each or only fsync", 3 * time.Minute, installation.Upload},
 	{"upload-search", "the same uploads with 200 searches a second beside them and without, by turns", 5 * time.Minute, installation.UploadBesideSearches},
 	{"search-quality", "1,922 questions with known answers in six languages, by mode, beside rank_bm25 and FTS5, and with real models", 30 * time.Minute, searchquality.Quality},
+	{"mirror-redis-away", "start of tasks out of their copies while Redis is away", 3 * time.Minute, installation.RedisAway},
 	{"workflows", "no-op workflows with their results, 100 a second", 2 * time.Minute, installation.Workflows},
 	{"events", "statements per second of 1,000 idle event streams", 2 * time.Minute, installation.Events},
 	{"steady", "memory of the services over 30 minutes of even load (BENCH_MINUTES)", installation.SteadyTime() + 15*time.Minute, installation.Steady},
