@@ -342,7 +342,7 @@ func TestNoStatementOfACheckFailsUnseen(t *testing.T) {
 	require.NoError(t, os.Remove(filepath.Join(w.dir, w.goodFile())))
 	require.NoError(t, os.WriteFile(filepath.Join(w.dir, w.id("8005")), []byte("whose?"), 0o600))
 	w.options.FileAge, w.options.Deep = fsck.AnyFileAge, true
-	w.options.Patience = time.Millisecond // what has no copy, and what has one left, is looked for
+	w.options.Patience, w.copies = time.Millisecond, []string{w.twin} // what has no copy, and what has one left, is looked for
 	check := func(failAt int) (*numbered, fsck.Findings, error) {
 		d := &numbered{DB: w.store, failAt: failAt}
 		e := w.evidence()

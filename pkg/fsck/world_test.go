@@ -287,7 +287,6 @@ func (w *world) fill() {
 	}
 	w.queue.state.Pending = nil
 	w.moves = someMoves()
-	w.copies = []string{w.twin} // it ended a moment ago: the mirror may take a while
 	w.stats = map[taskstate.Status]int64{taskstate.StatusSucceeded: 2, taskstate.StatusDead: 1}
 	w.logs = "{\"level\":\"info\",\"msg\":\"all well\",\"password\":\"***\"}\n"
 }
@@ -392,6 +391,7 @@ func (w *world) evidence() fsck.Evidence {
 				}
 				met(id, t.Status)
 			}
+			met(w.id("8fff"), taskstate.StatusNone) // of a task that has no row: it is kept
 			return nil
 		},
 		Stats:   func(context.Context) (map[taskstate.Status]int64, error) { return w.stats, nil },
