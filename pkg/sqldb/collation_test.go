@@ -36,10 +36,12 @@ func TestMigrationsTakeTheServersCollation(t *testing.T) {
 				continue
 			}
 			require.NoError(t, err, name)
+			require.Equal(t, strings.Count(m.Up, "COLLATE @nopad"), strings.Count(got, "COLLATE "+tt.want), "%s: %s", name, m.Name)
 			for _, s := range migrations.Statements(got) {
 				require.NotContains(t, s, "@", name)
-				require.Equal(t, strings.Count(s, "COLLATE "), strings.Count(s, "COLLATE "+tt.want), "%s: %s", name, s)
-				require.Equal(t, strings.Count(s, "MODIFY ")+1, strings.Count(s, "COLLATE "), "%s: %s", name, s)
+				if n := strings.Count(s, "MODIFY "); n > 0 { // each column of a table, and the table itself
+					require.Equal(t, n+1, strings.Count(s, "COLLATE "+tt.want), "%s: %s", name, s)
+				}
 			}
 		}
 		require.Positive(t, asked)
