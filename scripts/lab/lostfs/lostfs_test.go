@@ -99,7 +99,7 @@ func TestAReceivedFileSurvivesAPowerCut(t *testing.T) {
 	require.NoError(t, err)
 	app, err := app.New(ingest.Deps{
 		Store: store, Log: slog.New(slog.DiscardHandler),
-		Detect: func([]byte, io.ReaderAt, int64, string) (string, error) { return "text/plain", nil },
+		Detect: func([]byte, io.ReaderAt, int64, string) (string, error) { return "text/plain", nil }, Adopts: true,
 		Policy: taskstate.Policy{BaseBackoff: time.Second, MaxBackoff: time.Minute, Lease: time.Minute, MaxCrashes: 3, Slack: time.Second},
 	}, folder, ingest.NewDefaultConfig())
 	require.NoError(t, err)
