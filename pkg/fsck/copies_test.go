@@ -50,6 +50,10 @@ func (m *mirrored) run() (stop func()) {
 	ctx, cancel := context.WithCancel(m.t.Context())
 	done, one := make(chan error, 1), m.mirror()
 	go func() { done <- one.Run(ctx) }()
+	require.Eventually(m.t, func() bool { // a queue that was just declared may have no leader yet, and a look fails
+		_, err := one.Health()
+		return err == nil
+	}, time.Minute, time.Millisecond)
 	return func() {
 		cancel()
 		require.NoError(m.t, <-done)
@@ -165,7 +169,7 @@ func TestACopyThatComesWhileACheckLooksIsEnough(t *testing.T) {
 func TestAReplayedTaskMayWaitForItsCopy(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, databases["sqlite"](t))
-	w.options.Rest, w.options.Patience = false, time.Minute
+	w.options.Rest, w.options.Patience, w.copies = false, time.Minute, []string{}
 	w.edit(`created_at = ?`, `task_id = ?`, ago(), w.dead)
 	w.sql(`UPDATE ingest_task_body SET created_at = ?`, ago())
 	w.apply(w.dead, func(m taskstate.DBClock, t taskstate.Task) taskstate.Decision {

@@ -87,7 +87,7 @@ type world struct {
 	files   *files.Folder
 	dir     string
 	queue   *stillQueue
-	copies  []string // tasks with a copy
+	copies  []string // tasks with a copy; nil: all that are unfinished
 	options fsck.Options
 	stats   map[taskstate.Status]int64
 
@@ -384,7 +384,15 @@ func (w *world) evidence() fsck.Evidence {
 	return fsck.Evidence{
 		DB: w.store, Vectors: w.vectors, Files: w.files, Queue: w.queue,
 		Copies: func(ctx context.Context, met func(string, taskstate.Status)) error {
-			for _, id := range w.copies {
+			ids := w.copies
+			if ids == nil {
+				var err error
+				ids, err = sqldb.Texts(ctx, w.store.Reader(), `SELECT id FROM ingest_task WHERE status NOT IN ('SUCCEEDED', 'DEAD', 'CANCELLED')`)
+				if err != nil {
+					return err
+				}
+			}
+			for _, id := range ids {
 				t, err := w.store.Get(ctx, taskstate.System(), id)
 				if err != nil {
 					return err
