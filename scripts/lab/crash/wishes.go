@@ -163,11 +163,15 @@ func replayAgain(ctx context.Context, t *trial) error {
 	return unless(t.client.Retry(ctx, t.docs[0].task), http.StatusConflict)
 }
 
-// findDeadLetter finds the dead letter of the trial's task.
+// findDeadLetter finds a dead letter of the trial's task. Its death may have two: what settles pending entries writes one again while
+// the first one's mark is under way.
 func findDeadLetter(ctx context.Context, t *trial) error {
 	letters, err := t.client.List(ctx, "/internal/dlq?task="+t.docs[0].task)
-	if err != nil || len(letters) != 1 {
-		return fmt.Errorf("task %s has %d dead letters, want 1 (%w)", t.docs[0].task, len(letters), err)
+	if err == nil && len(letters) == 0 {
+		err = fmt.Errorf("task %s has no dead letter", t.docs[0].task)
+	}
+	if err != nil {
+		return err
 	}
 	var letter struct {
 		ID string `json:"id"`
