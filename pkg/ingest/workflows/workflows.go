@@ -9,6 +9,7 @@ import (
 	"io"
 	"strings"
 	"time"
+	"unicode"
 
 	"github.com/millweir/millweir/pkg/ingest"
 	"github.com/millweir/millweir/pkg/ingest/app"
@@ -182,18 +183,19 @@ func (d *doors) text(_ context.Context, r workflow.Run, _ *ingest.Caller, p payl
 // titleLength bounds a title that is made of a text, in characters.
 const titleLength = 80
 
-// Title is the first line of a text, or its beginning.
+// Title is the first line of a text, or its beginning, with blanks for control characters.
 func Title(text string) string {
 	line, _, _ := strings.Cut(strings.TrimSpace(text), "\n")
-	if runes := []rune(strings.TrimSpace(line)); len(runes) > titleLength {
-		return string(runes[:titleLength-1]) + "…"
-	}
-	return strings.Map(func(r rune) rune {
-		if r < ' ' {
+	runes := []rune(strings.TrimSpace(strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) {
 			return ' '
 		}
 		return r
-	}, strings.TrimSpace(line))
+	}, line)))
+	if len(runes) > titleLength {
+		return string(runes[:titleLength-1]) + "…"
+	}
+	return string(runes)
 }
 
 // url opens what is at an address.

@@ -317,5 +317,6 @@ func TestTheFirstLineIsTheTitle(t *testing.T) {
 	t.Parallel()
 	require.Equal(t, "a b", workflows.Title(" \n a\tb \n c"))
 	require.Equal(t, strings.Repeat("ä", 79)+"…", workflows.Title(strings.Repeat("ä", 81)))
+	require.Equal(t, strings.Repeat("a b ", 19)+"a b…", workflows.Title(strings.Repeat("a\tb\u0085", 30)), "a title with a tab is refused")
 	require.Empty(t, workflows.Title(" \n"))
 }
