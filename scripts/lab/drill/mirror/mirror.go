@@ -174,6 +174,23 @@ func RedisAway(ctx context.Context, s *stage.Stage) (string, error) {
 	}.Run(ctx, s)
 }
 
+// ended starts services, judges what became of the load, and waits until no copy is left.
+func ended(ctx context.Context, c *stage.Cluster, load *apiclient.Record, services ...string) error {
+	for _, name := range services {
+		if _, err := c.Add(name); err != nil {
+			return err
+		}
+	}
+	if err := c.AllReady(ctx, stage.LiveLimit); err != nil {
+		return err
+	}
+	if err := c.Verify(ctx, load, nil); err != nil {
+		return err
+	}
+	_, err := gone(ctx, c)
+	return err
+}
+
 // DatabaseLost drops the database while no task has run yet: each is back with its id out of its copy, and becomes visible once.
 func DatabaseLost(ctx context.Context, s *stage.Stage) (saw string, err error) {
 	api := world.FreeAddr()
@@ -217,18 +234,7 @@ func DatabaseLost(ctx context.Context, s *stage.Stage) (saw string, err error) {
 	if err != nil || counts[taskstate.StatusQueued] != unfinished {
 		return "", fmt.Errorf("after the restore the tasks are %v (%w), all must be QUEUED", counts, err)
 	}
-	for _, name := range s.Services {
-		if _, err := c.Add(name); err != nil {
-			return "", err
-		}
-	}
-	if err := c.AllReady(ctx, stage.LiveLimit); err != nil {
-		return "", err
-	}
-	if err := c.Verify(ctx, load, nil); err != nil {
-		return "", err
-	}
-	if _, err := gone(ctx, c); err != nil {
+	if err := ended(ctx, c, load, s.Services...); err != nil {
 		return "", err
 	}
 	return fmt.Sprintf("%d tasks copied after %.1f s, restored in %.1f s; %s", len(tasks), lag.Seconds(), took.Seconds(), stage.Summary(load)), nil
