@@ -51,7 +51,7 @@ func TestAFilesMistakesAreNamed(t *testing.T) {
 	}
 }
 
-// What a service is sent, and what becomes of its answers.
+// What a service is sent, and what becomes of its responses.
 func TestAServiceDoesAWorkflow(t *testing.T) {
 	t.Parallel()
 	var status int
@@ -135,7 +135,7 @@ func TestAServiceDoesAWorkflow(t *testing.T) {
 	require.Equal(t, []any{workflow.CodeFailed, false}, []any{f.Code, f.Permanent})
 }
 
-// A service that does not answer is given up in the entry's time, and asked again.
+// A service that does not respond is given up after the timeout of its entry, and called again.
 func TestAServiceThatHangs(t *testing.T) {
 	t.Parallel()
 	ended := make(chan struct{})

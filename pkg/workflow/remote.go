@@ -23,7 +23,7 @@ type remote struct {
 	client  *http.Client
 }
 
-// maxWords bounds what of a refusal's body is told.
+// maxWords bounds how much of an error response's body is quoted.
 const maxWords = 500
 
 func newRemote(url string, headers http.Header, timeout time.Duration) *remote {
@@ -33,7 +33,7 @@ func newRemote(url string, headers http.Header, timeout time.Duration) *remote {
 	}}
 }
 
-// run posts the envelope with the task's id as Idempotency-Key. 2xx but 202 is the result; 202, 409, 425, 429, 5xx and no answer are
+// run posts the envelope with the task's id as Idempotency-Key. 2xx but 202 is the result; 202, 409, 425, 429, 5xx and no response are
 // tried again, when the service names a time at that time without counting an attempt; all else is permanent.
 func (r *remote) run(ctx context.Context, run Run) (json.RawMessage, error) {
 	body, err := pb.Encode(ingestq.EnvelopeOf(run.Task))
@@ -65,9 +65,9 @@ func (r *remote) run(ctx context.Context, run Run) (json.RawMessage, error) {
 	return nil, Judge(answer, text, time.Now(), CodeFailed, CodeRefused)
 }
 
-// Judge gives an answer that is no result its consequence; body is what of it was read. A status after which the same request may
-// succeed is tried again, with the code `again`; when the service asks to wait, that counts no attempt. All others are permanent, with
-// the code `refused`.
+// Judge turns a response that is no result into a failure; body is the part of it that was read. A status after which the same request
+// may succeed is tried again, with the code `again`; when the service asks to wait, that counts no attempt. All others are permanent,
+// with the code `refused`.
 func Judge(answer *http.Response, body []byte, now time.Time, again, refused string) error {
 	status := answer.StatusCode
 	said := strings.Join(strings.Fields(strings.ToValidUTF8(string(body[:min(len(body), maxWords)]), "")), " ")
@@ -99,7 +99,7 @@ func retryAfter(text string, now time.Time) (wait time.Duration, named bool) {
 	return 0, false
 }
 
-// resultOf is an answer's body as JSON: a body that is none is a text.
+// resultOf returns a response's body as JSON; a body that is not JSON becomes a JSON string.
 func resultOf(body []byte) (json.RawMessage, error) {
 	if body = bytes.TrimSpace(body); len(body) == 0 || json.Valid(body) && bytes.IndexByte(body, 0) < 0 {
 		return body, nil

@@ -36,7 +36,7 @@ var (
 	operator = tasks.Caller{Scope: taskstate.Scope{UserID: "olga", Role: taskstate.RoleOperator}}
 )
 
-// world is a database, a queue in memory and the door over them.
+// world is a database, a queue in memory, and the task service over both.
 type world struct {
 	t     *testing.T
 	store *taskstore.Store

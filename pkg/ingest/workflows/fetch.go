@@ -125,7 +125,7 @@ func (f *fetcher) open(ctx context.Context, address string) (name string, body i
 	return nameOf(answer), &fetched{answer.Body}, nil
 }
 
-// failed gives an error before the answer its consequence.
+// failed turns an error that came before any response into what becomes of the task.
 func failed(err error) error {
 	var known *workflow.Failure
 	switch {

@@ -38,7 +38,7 @@ const sumOfHello = "2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b
 
 var anna = tasks.Caller{Scope: taskstate.Scope{UserID: "anna", Role: taskstate.RoleUser}, Channel: "test"}
 
-// world is a database, a queue in memory and the door over them.
+// world is a database, a queue in memory, and the task service over both.
 type world struct {
 	t     *testing.T
 	store *taskstore.Store
