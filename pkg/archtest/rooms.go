@@ -48,6 +48,7 @@ var rooms = []room{
 	{"pkg/ingestq/ingestqtest", []string{"proto", "pkg/ingestq"}},
 	{"pkg/redisclient", []string{"pkg/streammq/stream"}},
 	{"pkg/ingestq/memq", []string{"proto", "pkg/ingestq"}},
+	{"pkg/ingestq/jointq", []string{"proto", "pkg/ingestq"}},
 	{"pkg/ingestq/redisq", []string{"proto", "pkg/ingestq", "pkg/redisclient", "pkg/streammq/stream", "pkg/telemetry", "pkg/crash"}},
 	{"pkg/ingestq/streamq", []string{"proto", "pkg/ingestq", "pkg/ingestq/redisq", "pkg/streammq/..."}},
 	{"pkg/ingestq/kafkaq", []string{"pkg/pause", "proto", "pkg/ingestq", "pkg/outbox", "pkg/telemetry"}},

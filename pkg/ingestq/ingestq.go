@@ -16,6 +16,10 @@ import (
 // ErrNoWatermark says that what the queue answers allows no judgement about lost deliveries (design D5).
 var ErrNoWatermark = errors.New("the queue's horizon is not known")
 
+// ErrFull says that a stream holds as many unfinished deliveries as it may. Those that were not added have their promise in the row,
+// and the sweep adds them when there is room (design D5).
+var ErrFull = errors.New("the stream is at its bound")
+
 // ErrUnavailable says that the queue does not answer, or that its stream or group is being made again.
 var ErrUnavailable = errors.New("queue unavailable")
 
@@ -101,10 +105,53 @@ type Stats struct {
 	Lag     int64 // entries not yet given to the group; -1: not known
 }
 
+// Sum adds up the counts of several streams. One that holds entries and cannot tell its lag makes the sum's unknown; one without
+// entries has none.
+func Sum(streams ...Stats) Stats {
+	sum, known, unknown := Stats{}, false, false
+	for _, s := range streams {
+		sum.Length += s.Length
+		sum.Pending += s.Pending
+		switch {
+		case s.Lag >= 0:
+			sum.Lag, known = sum.Lag+s.Lag, true
+		case s.Length > 0: // the group has yet to be made, or the server cannot tell
+			unknown = true
+		}
+	}
+	if unknown || !known {
+		sum.Lag = -1
+	}
+	return sum
+}
+
+// Smallest is the read watermark of several streams. The nodes of a cluster have clocks of their own: there the stream counts that
+// waits longest by its own node's clock, told by the clock that is most behind.
+func Smallest(watermarks []Watermark, cluster bool) Watermark {
+	var out Watermark
+	var longest time.Duration
+	for _, h := range watermarks {
+		if out.Now.IsZero() || h.Now.Before(out.Now) {
+			out.Now = h.Now
+		}
+		if h.At.IsZero() {
+			continue
+		}
+		longest = max(longest, h.Now.Sub(h.At))
+		if out.At.IsZero() || h.At.Before(out.At) {
+			out.At = h.At
+		}
+	}
+	if cluster && !out.At.IsZero() {
+		out.At = out.Now.Add(-longest)
+	}
+	return out
+}
+
 // Described is a queue that knows its names in traces.
 type Described interface {
-	// Destination returns messaging.system and messaging.destination.name of the OTel messaging conventions.
-	Destination() (system, name string)
+	// Destination returns messaging.system and messaging.destination.name of the OTel messaging conventions for tasks of a type.
+	Destination(taskType string) (system, name string)
 }
 
 // Yielder is a Consumer whose members own parts of the queue.
@@ -118,7 +165,7 @@ type Yielder interface {
 type Publisher interface {
 	// Publish adds one delivery per envelope, pipelined, and returns their ids in order, "" for what was not added.
 	// On an error some may have been added: the promise in the row covers the rest.
-	// An envelope that cannot be encoded (an error of package proto) holds up none of the others.
+	// An envelope that cannot be encoded (an error of package proto) holds up none of the others. ErrFull: a stream has no room.
 	Publish(ctx context.Context, envelopes []*pb.TaskEnvelope) (ids []string, err error)
 }
 

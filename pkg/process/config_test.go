@@ -227,17 +227,14 @@ func TestUnknownVariables(t *testing.T) {
 		"REDIS_PORT=tcp://10.0.0.1:6379", "REDIS_SERVICE_HOST=x", "CHROMA_PORT_8000_TCP_ADDR=x", "PATH=/bin", "HOME=/", "LOG_LEVEL=info",
 		"HTTP_PROXY=x", "RABBITMQ_NODENAME=x", "WAIT=1", "UPLOAD_DIR=/x", "TERM=x",
 		"TASK_STREAM_MAXLEN=" + canary, "TASK_STREAM_MAXLEN_FILE=/x", "RABBITMQ_URL=amqp://h", "TELEGRAM_BOT_TOKEN=" + canary, "TASK_STREAM_KEY=x",
-		"TASK_STREAM_GROUP=x", "STREAM_WORKER_ROADS=x", "TELEGRAM_PROXY=x",
+		"TASK_STREAM_GROUP=x", "STREAM_WORKER_ROADS=x", "STREAM_WORKER_ROAD=x", "TELEGRAM_PROXY=x",
 	}, sample{})
 	require.Equal(t, []string{
 		"INGEST_LEASE is not a setting: did you mean INGEST_LEASE_MS?",
 		"INGEST_QUEU is not a setting: did you mean INGEST_QUEUE?",
 		"MYSQL_DNS is not a setting: did you mean MYSQL_DSN?",
 		"REDIS_URI is not a setting: did you mean REDIS_URL?",
-		"STREAM_WORKER_ROADS is not read by this version: what it is for is not built yet",
-		"TASK_STREAM_KEY is not read by this version: what it is for is not built yet",
-		"TASK_STREAM_MAXLEN is not read by this version: what it is for is not built yet",
-		"TASK_STREAM_MAXLEN_FILE is not read by this version: what it is for is not built yet",
+		"STREAM_WORKER_ROAD is not a setting: did you mean STREAM_WORKER_ROADS?",
 		"UPLOAD_FROBNICATION_OF_THINGS is not a setting (see --help-env)",
 	}, got)
 }

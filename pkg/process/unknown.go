@@ -14,9 +14,6 @@ var ownPrefixes = []string{
 	"INGEST_", "UPLOAD_", "EXTRACT_", "CHUNK_", "EMBEDDING_", "OUTBOX_", "ZOMBIE_", "MILLWEIR_", "OPERATOR_", "VECTOR_",
 }
 
-// notBuilt are the names that contract.md keeps for what is not built yet. Nothing reads them.
-var notBuilt = regexp.MustCompile(`^(TASK_STREAM_(KEY|MAXLEN)|STREAM_WORKER_ROADS)(_FILE)?$`)
-
 // KnownSettings are the settings of all services: they share one environment,
 // so a service does not call strange what another one reads.
 // The archtest compares this list with the envconfig tags of all packages.
@@ -42,6 +39,7 @@ MILLWEIR_REDIS_PORT MILLWEIR_SERVER MYSQL_DSN OPERATOR_ADDR OUTBOX_RETENTION_HOU
 RABBITMQ_DLX RABBITMQ_EXCHANGE RABBITMQ_METRICS_URLS RABBITMQ_PREFETCH RABBITMQ_PUBLISH_RETRIES RABBITMQ_PUBLISH_TIMEOUT_MS
 RABBITMQ_QUEUE RABBITMQ_QUEUE_MAX_LENGTH RABBITMQ_QUEUE_OVERFLOW RABBITMQ_ROUTING_KEY RABBITMQ_URL RABBITMQ_VHOST REDIS_URL RERANK_API
 RERANK_API_KEY RERANK_BASE_URL RERANK_MODEL RERANK_TIMEOUT RERANK_TOP_N SEARCH_TEXT_WEIGHT SHUTDOWN_GRACE
+STREAM_WORKER_ROADS TASK_STREAM_KEY TASK_STREAM_MAXLEN
 TELEGRAM_API_URL TELEGRAM_BOT_TOKEN TELEGRAM_CHATS TELEGRAM_WEBHOOK_ADDR TELEGRAM_WEBHOOK_SECRET
 TELEGRAM_WEBHOOK_URL TRUSTED_PROXIES
 UPLOAD_DIR UPLOAD_IDLE_TIMEOUT UPLOAD_MAX_BYTES UPLOAD_MAX_BYTES_PER_USER UPLOAD_MAX_DURATION
@@ -60,7 +58,7 @@ const (
 )
 
 // UnknownVariables returns one line for each variable of environ ("NAME=value") that looks like a setting and is none:
-// it is kept for later, has a prefix of ours, or is one slip away from a setting's name. Values are never in it.
+// it has a prefix of ours, or is one slip away from a setting's name. Values are never in it.
 func UnknownVariables(environ []string, configs ...any) []string {
 	known := map[string]bool{}
 	for _, n := range KnownSettings {
@@ -73,10 +71,6 @@ func UnknownVariables(environ []string, configs ...any) []string {
 	for _, kv := range environ {
 		name, _, _ := strings.Cut(kv, "=")
 		if known[name] || known[strings.TrimSuffix(name, "_FILE")] || kubernetesLinks.MatchString(name) {
-			continue
-		}
-		if notBuilt.MatchString(name) {
-			lines = append(lines, name+" is not read by this version: what it is for is not built yet")
 			continue
 		}
 		near, distance := nearest(name, known)

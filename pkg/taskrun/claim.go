@@ -110,7 +110,7 @@ func (c *claimTx) attempt(ctx context.Context, t taskstate.Task) context.Context
 func (r *Runner) beginAttempt(ctx context.Context, t taskstate.Task) context.Context {
 	ctx = local.TaskContext(ctx, &t)
 	parent := trace.SpanContextFromContext(ctx)
-	ctx, span := r.deps.Tracer.Start(ctx, delivery.SpanName("process", r.destination), trace.WithSpanKind(trace.SpanKindConsumer))
+	ctx, span := r.deps.Tracer.Start(ctx, delivery.SpanName("process", delivery.DestinationOf(r.deps.Queue, t.Type)), trace.WithSpanKind(trace.SpanKindConsumer))
 	if span.IsRecording() {
 		if parent.IsValid() {
 			span.AddLink(trace.Link{SpanContext: parent})
@@ -274,7 +274,7 @@ func (r *Runner) describe(h *local.Claim) {
 	if !h.Span.IsRecording() {
 		return
 	}
-	h.Span.SetAttributes(append(r.destination,
+	h.Span.SetAttributes(append(delivery.DestinationOf(r.deps.Queue, h.Task.Type),
 		attribute.String("messaging.operation.type", "process"),
 		attribute.String("messaging.operation.name", "process"),
 		attribute.String("messaging.message.id", h.Delivery),

@@ -8,7 +8,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/trace/noop"
 
 	"github.com/millweir/millweir/pkg/crash"
@@ -32,8 +31,6 @@ type Runner struct {
 	asking    *local.Calls
 	isolated  *local.Isolation
 	fit       local.Fitness
-	// destination names the queue in traces; an append to it copies.
-	destination []attribute.KeyValue
 
 	nudge chan struct{} // the recovery loop should look when the next row wakes: sooner than it thought
 	calls atomic.Int64  // makes lease owners unique
@@ -60,7 +57,7 @@ func New(cfg Config, deps Deps) *Runner {
 	r := &Runner{
 		cfg: cfg, deps: deps, m: local.NewMetrics(deps.Metrics), health: local.NewHealth(cfg.heartbeat(), cfg.Policy.Lease, deps.Log, deps.Now),
 		slots: local.NewSlots(slots, most, func() int { return len(outcomes) }), claims: local.NewClaims(), asking: local.NewCalls(), isolated: &local.Isolation{},
-		nudge: make(chan struct{}, 1), destination: delivery.DestinationOf(deps.Queue),
+		nudge: make(chan struct{}, 1),
 		jobs: make(chan *local.Claim), outcomes: outcomes, relief: make(chan struct{}, 1), ended: make(chan struct{}),
 	}
 	if deps.Fit != nil {

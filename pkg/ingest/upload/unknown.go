@@ -74,11 +74,15 @@ func notCommitted(ctx context.Context, err error) bool {
 	return !errors.Is(err, context.DeadlineExceeded)
 }
 
-// RunReceiver settles uploads of unknown outcome and adds deliveries that no request waits for, until ctx ends.
+// RunReceiver settles uploads of unknown outcome and adds deliveries that no request waits for, until ctx ends. It marks a new upload
+// folder as the database's without waiting for the first upload: workers take no task before, and a workflow may come first.
 func (a *Uploads) RunReceiver(ctx context.Context) error {
 	ticker := time.NewTicker(receiverTurn)
 	defer ticker.Stop()
-	for {
+	for folder := false; ; {
+		if !folder { // a folder that is not the database's is the readiness check's to tell
+			folder = a.mount.CheckFolder(ctx) == nil
+		}
 		select {
 		case <-ctx.Done():
 			return nil

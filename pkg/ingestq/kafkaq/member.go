@@ -61,7 +61,7 @@ func New(client *Client, producer *Producer, log *slog.Logger, now func() time.T
 func (m *Member) Name() string { return m.name }
 
 // Destination implements ingestq.Described.
-func (m *Member) Destination() (system, name string) { return "kafka", m.cfg.Topic }
+func (m *Member) Destination(string) (system, name string) { return "kafka", m.cfg.Topic }
 
 // Read implements ingestq.Consumer.
 func (m *Member) Read(ctx context.Context, n int, block time.Duration) ([]ingestq.Delivery, error) {

@@ -140,9 +140,9 @@ func (m *member) do(op string, f func(c *Content)) error {
 	return nil
 }
 
-func (m *member) Name() string                       { return m.name }
-func (m *member) Destination() (system, name string) { return "memory", "tasks" }
-func (m *member) Ping(context.Context) error         { return m.do("ping", func(*Content) {}) }
+func (m *member) Name() string                             { return m.name }
+func (m *member) Destination(string) (system, name string) { return "memory", "tasks" }
+func (m *member) Ping(context.Context) error               { return m.do("ping", func(*Content) {}) }
 
 func (m *member) Read(ctx context.Context, n int, block time.Duration) (out []ingestq.Delivery, err error) {
 	over := time.After(block)

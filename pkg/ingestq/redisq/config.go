@@ -31,6 +31,9 @@ type Config struct {
 	// StreamKey and Group name the stream and its consumer group.
 	StreamKey string
 	Group     string
+	// MaxUnfinished is the number of entries, waiting and pending, from which on none is added; 0: no bound. It is soft: publishers do
+	// not count each other's entries at once.
+	MaxUnfinished int
 	// DLQKey is the dead letter stream; empty: none.
 	DLQKey string
 	// HeartbeatTTL is how long a member counts as alive after its last sign of life; at least 1 s.
@@ -65,10 +68,10 @@ func (c Config) Validate() error {
 	if err != nil {
 		errs = append(errs, fmt.Errorf("REDIS_URL: %w", err))
 	}
-	refuse(c.StreamKey == "", "INGEST_STREAM_KEY: must not be empty")
-	const noTag = "%s: %q has braces that are no hash tag of a Redis Cluster; leave them out, or write {part}:rest"
-	refuse(cluster && !taggable(c.StreamKey), noTag, "INGEST_STREAM_KEY", c.StreamKey)
-	refuse(cluster && !taggable(c.DLQKey), noTag, "INGEST_REDIS_DLQ_STREAM_KEY", c.DLQKey)
+	errs = append(errs, checkKey("INGEST_STREAM_KEY", c.StreamKey, cluster))
+	if c.DLQKey != "" {
+		errs = append(errs, checkKey("INGEST_REDIS_DLQ_STREAM_KEY", c.DLQKey, cluster))
+	}
 	refuse(c.Group == "", "INGEST_STREAM_GROUP: must not be empty")
 	refuse(c.DLQKey == c.StreamKey && c.DLQKey != "",
 		"INGEST_REDIS_DLQ_STREAM_KEY: %q is INGEST_STREAM_KEY; they must differ", c.DLQKey)
@@ -79,6 +82,22 @@ func (c Config) Validate() error {
 	refuse(c.ZombieInterval < minZombieInterval,
 		"ZOMBIE_INTERVAL_MS: %d, at least %d", c.ZombieInterval.Milliseconds(), minZombieInterval.Milliseconds())
 	return errors.Join(errs...)
+}
+
+// CheckKey says what is wrong with the key of a further stream on the Redis of a URL; setting is where it comes from.
+func CheckKey(url, setting, key string) error {
+	cluster, _ := redisclient.Check(url)
+	return checkKey(setting, key, cluster)
+}
+
+func checkKey(setting, key string, cluster bool) error {
+	switch {
+	case key == "":
+		return fmt.Errorf("%s: must not be empty", setting)
+	case cluster && !taggable(key):
+		return fmt.Errorf("%s: %q has braces that are no hash tag of a Redis Cluster; leave them out, or write {part}:rest", setting, key)
+	}
+	return nil
 }
 
 // isCluster tells whether keys must carry hash tags. What reads a stream by a client of a cluster and what reads it as one

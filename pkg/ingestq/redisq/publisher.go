@@ -15,9 +15,9 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"sync"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"github.com/redis/rueidis"
 
 	"github.com/millweir/millweir/pkg/ingestq"
@@ -44,6 +44,10 @@ type Publisher struct {
 	metrics  *Metrics
 	codec    Codec
 	embedded bool
+
+	boundMu sync.Mutex
+	counted time.Time // when the unfinished entries were counted
+	left    int       // how many more there may be
 }
 
 var _ ingestq.Publisher = (*Publisher)(nil)
@@ -69,7 +73,7 @@ func do(ctx context.Context, client rueidis.Client, command rueidis.Completed) r
 }
 
 // Destination implements ingestq.Described.
-func (p *Publisher) Destination() (system, name string) { return "redis", p.cfg.StreamKey }
+func (p *Publisher) Destination(string) (system, name string) { return "redis", p.cfg.StreamKey }
 
 // Publish implements ingestq.Publisher.
 func (p *Publisher) Publish(ctx context.Context, envelopes []*pb.TaskEnvelope) ([]string, error) {
@@ -85,6 +89,11 @@ func (p *Publisher) Publish(ctx context.Context, envelopes []*pb.TaskEnvelope) (
 		}
 		entries, places = append(entries, fields), append(places, i)
 	}
+	room, err := p.room(ctx, len(entries))
+	if err != nil {
+		errs = append(errs, fmt.Errorf("publish %d deliveries to %s: %w", len(envelopes), p.cfg.StreamKey, err))
+	}
+	entries = entries[:room]
 	size := func(i int) int { return fieldBytes(entries[i]) }
 	for from, to := range ingestq.Portions(len(entries), pipelineLength, pipelineBytes, size) {
 		if err := p.send(ctx, entries[from:to], places[from:to], ids); err != nil {
@@ -93,6 +102,36 @@ func (p *Publisher) Publish(ctx context.Context, envelopes []*pb.TaskEnvelope) (
 		}
 	}
 	return ids, errors.Join(errs...)
+}
+
+// boundEvery is how long a count of unfinished entries is used.
+const boundEvery = 100 * time.Millisecond
+
+// room returns how many of n entries may be added (Config.MaxUnfinished), with ErrFull or ErrUnavailable if not all.
+func (p *Publisher) room(ctx context.Context, n int) (int, error) {
+	if p.cfg.MaxUnfinished == 0 || n == 0 {
+		return n, nil
+	}
+	p.boundMu.Lock()
+	defer p.boundMu.Unlock()
+	now := p.now()
+	if age := now.Sub(p.counted); p.counted.IsZero() || age < 0 || age >= boundEvery || p.left < n {
+		stats, err := p.Stats(ctx)
+		if err != nil {
+			return 0, err
+		}
+		unfinished := stats.Length // at most so many, where the server cannot tell
+		if stats.Lag >= 0 {
+			unfinished = stats.Pending + stats.Lag
+		}
+		p.counted, p.left = now, max(0, p.cfg.MaxUnfinished-int(unfinished))
+	}
+	got := min(n, p.left)
+	p.left -= got
+	if got < n {
+		return got, fmt.Errorf("%w of %d unfinished entries, %d are not added", ingestq.ErrFull, p.cfg.MaxUnfinished, n-got)
+	}
+	return got, nil
 }
 
 // send runs XADDs in one pipeline and puts their ids into their places.
@@ -184,12 +223,10 @@ func (p *Publisher) StreamLength(ctx context.Context) (int64, error) {
 	return n, failure(ctx, "length of "+p.cfg.StreamKey, err)
 }
 
-// Collector is NewCollector for this stream.
-func (p *Publisher) Collector() prometheus.Collector {
-	return NewCollector(func(ctx context.Context) ([]StreamStats, error) {
-		stats, err := p.Stats(ctx)
-		return []StreamStats{{p.cfg.StreamKey, p.cfg.Group, stats}}, err
-	}, func() time.Time { return p.now() })
+// Streams are the counts of this stream; see NewCollector.
+func (p *Publisher) Streams(ctx context.Context) ([]StreamStats, error) {
+	stats, err := p.Stats(ctx)
+	return []StreamStats{{p.cfg.StreamKey, p.cfg.Group, stats}}, err
 }
 
 // Codec is how the fields of an entry carry an envelope.

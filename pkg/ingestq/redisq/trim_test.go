@@ -3,6 +3,7 @@ package redisq
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"strconv"
 	"sync"
 	"testing"
@@ -195,4 +196,47 @@ func TestWatermarkBeyondTheStreamsEnd(t *testing.T) {
 	more := publish(t, q, 1)
 	require.Equal(t, more, read(t, q, 1))
 	require.NotEqual(t, ids, more)
+}
+
+// At the bound nothing is added and nothing unfinished is removed; what was finished makes room.
+func TestABoundedStreamLeavesTheRestToTheSweep(t *testing.T) {
+	t.Parallel()
+	for name, url := range map[string]string{"redis": labserver.RedisURL(t), "embedded": embeddedURL(t)} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			now := time.Now()
+			r := newRig(t, url)
+			r.cfg.MaxUnfinished = 5
+			q := New(newTestClient(t, url), r.cfg, slog.New(slog.DiscardHandler), func() time.Time { return now }, nil)
+			ids, err := q.Publish(t.Context(), tasks(8))
+			require.ErrorIs(t, err, ingestq.ErrFull)
+			require.ErrorContains(t, err, "3 are not added")
+			require.Len(t, ids, 8)
+			require.NotEmpty(t, ids[4])
+			require.Equal(t, []string{"", "", ""}, ids[5:])
+			got := read(t, q, 3)
+			_, err = q.Publish(t.Context(), tasks(1))
+			require.ErrorIs(t, err, ingestq.ErrFull, "what is pending is not finished")
+			require.NoError(t, q.Ack(t.Context(), got...))
+			removed, err := q.Trim(t.Context())
+			require.NoError(t, err)
+			require.EqualValues(t, 3, removed)
+			_, err = q.Publish(t.Context(), tasks(3))
+			require.NoError(t, err, "it is counted again when there seems to be no room")
+			_, err = q.Publish(t.Context(), tasks(1))
+			require.ErrorIs(t, err, ingestq.ErrFull)
+			require.Len(t, read(t, q, 5), 5, "nothing was trimmed")
+		})
+	}
+}
+
+// Who does not answer a count is unavailable, not full.
+func TestABoundedStreamThatIsAwayIsNotFull(t *testing.T) {
+	t.Parallel()
+	cfg := NewDefaultConfig("redis://127.0.0.1:1")
+	cfg.MaxUnfinished = 5
+	q := New(newTestClient(t, cfg.URL), cfg, slog.New(slog.DiscardHandler), time.Now, nil)
+	_, err := q.Publish(t.Context(), tasks(1))
+	require.ErrorIs(t, err, ingestq.ErrUnavailable)
+	require.NotErrorIs(t, err, ingestq.ErrFull)
 }

@@ -151,7 +151,7 @@ func TestTheWatermarkOfAClusterComparesNoClocks(t *testing.T) {
 	watermarks := []ingestq.Watermark{
 		{Now: now, At: now.Add(-time.Second)}, {Now: ahead, At: ahead.Add(-10 * time.Second)}, {Now: now.Add(time.Second)},
 	}
-	require.Equal(t, ingestq.Watermark{Now: now, At: now.Add(-10 * time.Second)}, smallest(watermarks, true))
-	require.Equal(t, ingestq.Watermark{Now: now, At: now.Add(-time.Second)}, smallest(watermarks, false))
-	require.Equal(t, ingestq.Watermark{Now: now}, smallest([]ingestq.Watermark{{Now: now}, {Now: ahead}}, true), "nothing waits")
+	require.Equal(t, ingestq.Watermark{Now: now, At: now.Add(-10 * time.Second)}, ingestq.Smallest(watermarks, true))
+	require.Equal(t, ingestq.Watermark{Now: now, At: now.Add(-time.Second)}, ingestq.Smallest(watermarks, false))
+	require.Equal(t, ingestq.Watermark{Now: now}, ingestq.Smallest([]ingestq.Watermark{{Now: now}, {Now: ahead}}, true), "nothing waits")
 }

@@ -9,7 +9,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"github.com/redis/rueidis"
 
 	"github.com/millweir/millweir/pkg/ingestq"
@@ -76,7 +75,7 @@ func (p *Publisher) Check(ctx context.Context) error {
 }
 
 // Destination implements ingestq.Described.
-func (p *Publisher) Destination() (system, name string) { return "redis", Topic }
+func (p *Publisher) Destination(string) (system, name string) { return "redis", Topic }
 
 // Publish implements ingestq.Publisher.
 func (p *Publisher) Publish(ctx context.Context, envelopes []*pb.TaskEnvelope) ([]string, error) {
@@ -135,42 +134,28 @@ func (p *Publisher) StreamLength(ctx context.Context) (int64, error) {
 
 // Stats sums the counts up.
 func (p *Publisher) Stats(ctx context.Context) (ingestq.Stats, error) {
-	streams, err := p.streams(ctx)
+	streams, err := p.Streams(ctx)
 	if err != nil {
 		return ingestq.Stats{Lag: -1}, err
 	}
-	sum, known := ingestq.Stats{}, false
-	for _, s := range streams {
-		sum.Length += s.Length
-		sum.Pending += s.Pending
-		switch {
-		case s.Lag >= 0:
-			sum.Lag, known = sum.Lag+s.Lag, true
-		case s.Length > 0: // the group has yet to be made, or the server cannot tell
-			return ingestq.Stats{Length: sum.Length, Pending: sum.Pending, Lag: -1}, nil
-		}
+	all := make([]ingestq.Stats, len(streams))
+	for i, s := range streams {
+		all[i] = s.Stats
 	}
-	if !known {
-		sum.Lag = -1
-	}
-	return sum, nil
+	return ingestq.Sum(all...), nil
 }
 
-// streams are the counts of each stream.
-func (p *Publisher) streams(ctx context.Context) ([]redisq.StreamStats, error) {
+// Streams are the counts of each stream.
+func (p *Publisher) Streams(ctx context.Context) ([]redisq.StreamStats, error) {
 	all, err := p.all(ctx)
 	if err != nil {
 		return nil, err
 	}
 	return gather(all, func(one *part) (redisq.StreamStats, error) {
-		_, key := one.Destination()
-		s, err := one.Stats(ctx)
-		return redisq.StreamStats{Stream: key, Group: p.cfg.Group, Stats: s}, err
+		some, err := one.Streams(ctx)
+		return some[0], err
 	})
 }
-
-// Collector shows the counts of each stream; see redisq.NewCollector.
-func (p *Publisher) Collector() prometheus.Collector { return redisq.NewCollector(p.streams, p.now) }
 
 const (
 	lookEvery   = 5 * time.Second // at the topic's number of partitions, and for the single stream

@@ -358,30 +358,7 @@ func (q *Queue) Watermark(ctx context.Context) (ingestq.Watermark, error) {
 	if err != nil {
 		return ingestq.Watermark{}, err
 	}
-	return smallest(watermarks, q.cluster()), nil
-}
-
-// smallest is the read watermark of all streams. The nodes of a cluster have clocks of their own: there the stream counts that waits
-// longest by its own node's clock, told by the clock that is most behind.
-func smallest(watermarks []ingestq.Watermark, cluster bool) ingestq.Watermark {
-	var out ingestq.Watermark
-	var longest time.Duration
-	for _, h := range watermarks {
-		if out.Now.IsZero() || h.Now.Before(out.Now) {
-			out.Now = h.Now
-		}
-		if h.At.IsZero() {
-			continue
-		}
-		longest = max(longest, h.Now.Sub(h.At))
-		if out.At.IsZero() || h.At.Before(out.At) {
-			out.At = h.At
-		}
-	}
-	if cluster && !out.At.IsZero() {
-		out.At = out.Now.Add(-longest)
-	}
-	return out
+	return ingestq.Smallest(watermarks, q.cluster()), nil
 }
 
 // Ping implements ingestq.Consumer: it writes the heartbeat, since a full or read-only Redis answers a PING too.

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/millweir/millweir/pkg/ingestq"
+	"github.com/millweir/millweir/pkg/ingestq/redisq"
 	"github.com/millweir/millweir/pkg/streammq"
 	pb "github.com/millweir/millweir/proto"
 )
@@ -330,7 +331,7 @@ func TestFiguresOfEachPartition(t *testing.T) {
 	_, err = p.Publish(t.Context(), []*pb.TaskEnvelope{envelope("a", 0)})
 	require.NoError(t, err)
 	registry := prometheus.NewRegistry()
-	registry.MustRegister(p.Collector())
+	registry.MustRegister(redisq.NewCollector(p.Streams, time.Now))
 	require.Eventually(t, func() bool { // a scrape that takes longer than 1 s shows none
 		n, err := testutil.GatherAndCount(registry, "ingest_stream_length")
 		return err == nil && n == 2
@@ -339,7 +340,7 @@ func TestFiguresOfEachPartition(t *testing.T) {
 	require.NoError(t, err)
 	require.EqualValues(t, 1, length)
 	require.NoError(t, p.Ping(t.Context()))
-	system, name := p.Destination()
+	system, name := p.Destination("document")
 	require.Equal(t, "redis "+Topic, system+" "+name)
 }
 

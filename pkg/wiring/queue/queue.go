@@ -26,6 +26,8 @@ type Settings struct {
 	Partitions int         `envconfig:"INGEST_STREAM_PARTITIONS" default:"1" allowed:"1..1024" desc:"1: one stream; more: the partitions of topic ingest-tasks, in which the versions of one document stay in order (they only grow; set it alike everywhere)"`
 	StreamKey  string      `envconfig:"INGEST_STREAM_KEY" default:"ingest:tasks" desc:"stream of deliveries"`
 	Group      string      `envconfig:"INGEST_STREAM_GROUP" default:"ingest-workers" desc:"consumer group of the workers"`
+	TaskKey    string      `envconfig:"TASK_STREAM_KEY" default:"queue:tasks" desc:"stream of workflow tasks on Redis, group persist-workers; another one than INGEST_STREAM_KEY"`
+	TaskMaxLen int         `envconfig:"TASK_STREAM_MAXLEN" default:"5000" allowed:"1..100000000" desc:"unfinished entries of TASK_STREAM_KEY from which on deliveries are left to the sweep; nothing unfinished is trimmed"`
 	DLQKey     string      `envconfig:"INGEST_REDIS_DLQ_STREAM_KEY" default:"ingest:tasks:dlq" desc:"dead letter stream; set but empty: off"`
 }
 
@@ -49,6 +51,8 @@ type Membership struct {
 	ZombieMaxPending              int
 	ZombieMinIdle, ZombieInterval time.Duration
 	ZombieDryRun                  bool
+	// SkipDocuments and SkipWorkflows leave new deliveries of tasks of these types to others; Kafka has one topic for all.
+	SkipDocuments, SkipWorkflows bool
 }
 
 // Length counts deliveries.
@@ -73,6 +77,12 @@ type Transport interface {
 	// DeadLetterWriter writes dead letters that rows owe since they were on this transport, and another one carries deliveries
 	// now; nil: it takes none.
 	DeadLetterWriter() ingestq.DeadLetterWriter
+}
+
+// Viewer is a transport that shows rows to who looks at its server.
+type Viewer interface {
+	// WriteView replaces what a key shows: tasks, each with a time.
+	WriteView(ctx context.Context, key string, of map[string]time.Time) error
 }
 
 // Link is a transport that a program links.

@@ -1,5 +1,5 @@
-// Package redis links the Redis transport: deliveries lie in one stream, or with INGEST_STREAM_PARTITIONS above 1 in the
-// partitions of a topic.
+// Package redis links the Redis transport: deliveries of documents lie in one stream, or with INGEST_STREAM_PARTITIONS above 1 in the
+// partitions of a topic, those of workflow tasks in a stream of their own.
 package redis
 
 import (
@@ -10,11 +10,11 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"github.com/redis/rueidis"
 	"go.opentelemetry.io/otel"
 
 	"github.com/millweir/millweir/pkg/ingestq"
+	"github.com/millweir/millweir/pkg/ingestq/jointq"
 	"github.com/millweir/millweir/pkg/ingestq/redisq"
 	"github.com/millweir/millweir/pkg/ingestq/streamq"
 	"github.com/millweir/millweir/pkg/process"
@@ -22,6 +22,7 @@ import (
 	"github.com/millweir/millweir/pkg/telemetry/mq"
 	"github.com/millweir/millweir/pkg/wiring"
 	"github.com/millweir/millweir/pkg/wiring/queue"
+	"github.com/millweir/millweir/pkg/workflow"
 )
 
 func init() { queue.Register(queue.Link{Kind: queue.Redis, Validate: validate, Open: open}) }
@@ -35,7 +36,10 @@ type Transport struct {
 	metrics  *redisq.Metrics
 }
 
-var _ queue.Transport = (*Transport)(nil)
+var (
+	_ queue.Transport = (*Transport)(nil)
+	_ queue.Viewer    = (*Transport)(nil)
+)
 
 // Of returns the Redis of a set; nil: REDIS_URL is not set.
 func Of(s queue.Set) *Transport {
@@ -51,9 +55,20 @@ func validate(s queue.Settings, _ queue.KafkaSettings) error {
 	case s.RedisURL.Empty():
 		return process.BadSetting("REDIS_URL", "is not set: INGEST_QUEUE=redis carries deliveries over Redis Streams")
 	case partitioned(s):
-		return streamConfig(s, config(s)).Validate()
+		return errors.Join(streamConfig(s, config(s)).Validate(), validateTasks(s))
 	}
-	return config(s).Validate()
+	return errors.Join(config(s).Validate(), validateTasks(s))
+}
+
+// validateTasks judges the name of the stream of workflow tasks.
+func validateTasks(s queue.Settings) error {
+	switch {
+	case s.TaskKey == s.StreamKey:
+		return process.BadSetting("TASK_STREAM_KEY", "is %q, as INGEST_STREAM_KEY: they must differ", s.TaskKey)
+	case s.TaskKey == s.DLQKey:
+		return process.BadSetting("TASK_STREAM_KEY", "is %q, as INGEST_REDIS_DLQ_STREAM_KEY: they must differ", s.TaskKey)
+	}
+	return redisq.CheckKey(s.RedisURL.Reveal(), "TASK_STREAM_KEY", s.TaskKey)
 }
 
 // open makes the client of Redis where its address is set.
@@ -106,15 +121,44 @@ func (t *Transport) Keeps(ctx context.Context) (string, error) {
 	return redisq.Keeps(ctx, t.Client, t.settings.RedisURL.Reveal())
 }
 
+// taskGroup is the group of the stream of workflow tasks (contract §5).
+const taskGroup = "persist-workers"
+
+// tasks is the view of a stream of workflow tasks, whose dead letter stream and treatment of zombies are those of the documents'.
+func tasks(s queue.Settings, c redisq.Config) redisq.Config {
+	c.StreamKey, c.Group, c.MaxUnfinished = s.TaskKey, taskGroup, s.TaskMaxLen
+	return c
+}
+
+// isTask tells which tasks lie in the stream of workflow tasks.
+func isTask(taskType string) bool { return taskType == workflow.Type }
+
+// counted is a publisher, or a member, whose streams are counted.
+type counted interface {
+	jointq.Publishing
+	Streams(ctx context.Context) ([]redisq.StreamStats, error)
+}
+
+// watch shows the counts of all streams.
+func (t *Transport) watch(all ...counted) {
+	t.base.Watch(redisq.NewCollector(func(ctx context.Context) (streams []redisq.StreamStats, err error) {
+		for _, one := range all {
+			some, err := one.Streams(ctx)
+			if err != nil {
+				return nil, err
+			}
+			streams = append(streams, some...)
+		}
+		return streams, nil
+	}, time.Now))
+}
+
 // Publisher implements queue.Transport.
 func (t *Transport) Publisher() (ingestq.Publisher, queue.Length, error) {
-	var publisher interface {
-		ingestq.Publisher
-		queue.Length
-		Collector() prometheus.Collector
-	}
+	c := config(t.settings)
+	var documents counted = redisq.NewPublisher(t.Client, c, t.base.Env.Log, time.Now, t.metrics)
 	if partitioned(t.settings) {
-		cfg, err := t.observed(streamConfig(t.settings, config(t.settings)))
+		cfg, err := t.observed(streamConfig(t.settings, c))
 		if err != nil {
 			return nil, nil, err
 		}
@@ -125,12 +169,12 @@ func (t *Transport) Publisher() (ingestq.Publisher, queue.Length, error) {
 		if err := t.checkTopic(topic); err != nil {
 			return nil, nil, err
 		}
-		publisher = topic
-	} else {
-		publisher = redisq.NewPublisher(t.Client, config(t.settings), t.base.Env.Log, time.Now, t.metrics)
+		documents = topic
 	}
-	t.base.Watch(publisher.Collector())
-	return publisher, publisher, nil
+	workflows := redisq.NewPublisher(t.Client, tasks(t.settings, c), t.base.Env.Log, time.Now, t.metrics)
+	t.watch(documents, workflows)
+	joint := jointq.NewPublisher(documents, workflows, isTask)
+	return joint, joint, nil
 }
 
 // Member implements queue.Transport.
@@ -138,21 +182,31 @@ func (t *Transport) Member(m queue.Membership) (ingestq.Consumer, error) {
 	c := config(t.settings)
 	c.ZombieMaxPending, c.ZombieMinIdle = m.ZombieMaxPending, m.ZombieMinIdle
 	c.ZombieInterval, c.ZombieDryRun = m.ZombieInterval, m.ZombieDryRun
-	if !partitioned(t.settings) {
-		member := redisq.New(t.Client, c, t.base.Env.Log, time.Now, t.metrics)
-		t.base.Watch(member.Publisher.Collector())
-		return member, nil
+	var documents interface {
+		jointq.Member
+		counted
+	} = redisq.New(t.Client, c, t.base.Env.Log, time.Now, t.metrics)
+	if partitioned(t.settings) {
+		cfg, err := t.observed(streamConfig(t.settings, c))
+		if err != nil {
+			return nil, err
+		}
+		member, err := streamq.New(t.Client, cfg, t.base.Env.Log, time.Now, t.metrics)
+		if err != nil {
+			return nil, err
+		}
+		if err := t.checkTopic(member.Publisher); err != nil {
+			return nil, err
+		}
+		documents = member
 	}
-	cfg, err := t.observed(streamConfig(t.settings, c))
-	if err != nil {
-		return nil, err
-	}
-	member, err := streamq.New(t.Client, cfg, t.base.Env.Log, time.Now, t.metrics)
-	if err != nil {
-		return nil, err
-	}
-	t.base.Watch(member.Collector())
-	return member, t.checkTopic(member.Publisher)
+	workflows := redisq.NewPart(t.Client, tasks(t.settings, c), redisq.Part{Member: documents.Name(), Beats: t.settings.TaskKey},
+		t.base.Env.Log, time.Now, t.metrics)
+	t.watch(documents, workflows)
+	return jointq.New(documents, workflows, jointq.Options{
+		Second: isTask, SkipFirst: m.SkipDocuments, SkipSecond: m.SkipWorkflows,
+		Cluster: t.Client.Mode() == rueidis.ClientModeCluster, Log: t.base.Env.Log,
+	}), nil
 }
 
 // checkTopic refuses to start with fewer partitions than the topic has. A server that does not answer is no reason not to
@@ -168,12 +222,19 @@ func (t *Transport) checkTopic(publisher *streamq.Publisher) error {
 	return nil
 }
 
+// WriteView implements queue.Viewer.
+func (t *Transport) WriteView(ctx context.Context, key string, of map[string]time.Time) error {
+	return redisq.WriteView(ctx, t.Client, key, of)
+}
+
 // Inspector implements queue.Transport.
 func (t *Transport) Inspector() ingestq.Inspector {
+	c := config(t.settings)
+	var documents ingestq.Inspector = redisq.NewInspector(t.Client, c)
 	if partitioned(t.settings) {
-		return streamq.NewInspector(t.Client, streamConfig(t.settings, config(t.settings)))
+		documents = streamq.NewInspector(t.Client, streamConfig(t.settings, c))
 	}
-	return redisq.NewInspector(t.Client, config(t.settings))
+	return jointq.NewInspector(documents, redisq.NewInspector(t.Client, tasks(t.settings, c)))
 }
 
 // DeadLetters implements queue.Transport; nil: the dead letter stream is off.

@@ -23,6 +23,7 @@ const maxMS = 365 * 24 * 3600 * 1000
 // Work says how a process runs tasks and what it sweeps.
 type Work struct {
 	Concurrency    int    `envconfig:"INGEST_WORKER_CONCURRENCY" default:"0" allowed:"0..4096" desc:"tasks that run at once; 0: 64, and up to 1024 in a backlog of short tasks"`
+	Roads          string `envconfig:"STREAM_WORKER_ROADS" default:"documents,workflows" desc:"which streams stream-worker reads: documents, workflows or both; each needs a reader somewhere"`
 	Recovery       bool   `envconfig:"INGEST_WORKER_RECOVERY" default:"true" desc:"workers also run due retries and takeovers (a reclaimer always does)"`
 	SweepMS        int    `envconfig:"INGEST_SWEEP_INTERVAL_MS" default:"2000" allowed:"50..3600000" desc:"pause between two sweeps for lost deliveries"`
 	ReclaimEnabled bool   `envconfig:"INGEST_REDIS_RECLAIM_ENABLED" default:"true" desc:"settle deliveries that were read and never acknowledged"`
@@ -74,9 +75,32 @@ func (w Work) runner(name string, p taskstate.Policy, main bool) (taskrun.Config
 	return c, nil
 }
 
-// membership is how a member of the group cleans up after others.
+// The values of STREAM_WORKER_ROADS.
+const (
+	roadDocuments = "documents"
+	roadWorkflows = "workflows"
+)
+
+// roads reads STREAM_WORKER_ROADS.
+func (w Work) roads() (documents, workflows bool, err error) {
+	for _, part := range strings.Split(w.Roads, ",") {
+		switch strings.TrimSpace(part) {
+		case roadDocuments:
+			documents = true
+		case roadWorkflows:
+			workflows = true
+		default:
+			return false, false, process.BadSetting("STREAM_WORKER_ROADS", "%q: allowed are documents and workflows, or both with a comma between them", part)
+		}
+	}
+	return documents, workflows, nil
+}
+
+// membership is how a member of the group cleans up after others, and what it reads.
 func (w Work) membership() queue.Membership {
+	documents, workflows, _ := w.roads() // Validate has judged them
 	return queue.Membership{
+		SkipDocuments: !documents, SkipWorkflows: !workflows,
 		ZombieMaxPending: w.ZombieMax, ZombieMinIdle: wiring.MS(w.ZombieIdleMS), ZombieInterval: wiring.MS(w.ZombieMS), ZombieDryRun: w.ZombieDryRun,
 	}
 }
@@ -97,5 +121,6 @@ type Settings struct {
 // Validate joins the problems of all parts.
 func (s *Settings) Validate() error {
 	_, stallErr := s.Work.stalls()
-	return errors.Join(s.Shared.Validate(), s.Content.Extract.Validate(), s.Content.Split.Validate(), stallErr)
+	_, _, roadsErr := s.Work.roads()
+	return errors.Join(s.Shared.Validate(), s.Content.Extract.Validate(), s.Content.Split.Validate(), stallErr, roadsErr)
 }

@@ -143,6 +143,9 @@ func services(p *documents.Parts, s *Settings, role Role, deps taskrun.Deps) ([]
 			return nil, err
 		}
 		services = append(services, process.Named("sweeper", process.ServiceFunc(a.RunSweeper)), janitor)
+		if v, ok := p.Transports[s.Shared.Queue.Kind].(queue.Viewer); ok {
+			services = append(services, process.Named("views", views{v, a.Service, wiring.MS(s.Work.SweepMS), p.Env.Log}))
+		}
 	}
 	if role.sweeps() && s.Work.CheckMS > 0 {
 		sampler := fsck.NewSampler(p.Store, p.Vectors, policy, wiring.MS(s.Work.CheckMS), p.Env.Log, p.Env.Metrics)

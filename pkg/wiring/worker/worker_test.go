@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"github.com/millweir/millweir/pkg/ingest"
 	"github.com/millweir/millweir/pkg/ingest/extract/child"
 	"github.com/millweir/millweir/pkg/ingest/files"
 	"github.com/millweir/millweir/pkg/ingestq"
@@ -25,6 +26,7 @@ import (
 	_ "github.com/millweir/millweir/pkg/wiring/kafka"
 	"github.com/millweir/millweir/pkg/wiring/queue"
 	_ "github.com/millweir/millweir/pkg/wiring/redis"
+	"github.com/millweir/millweir/pkg/workflow"
 )
 
 func TestMain(m *testing.M) {
@@ -252,8 +254,10 @@ func TestPartitionsOnlyGrow(t *testing.T) {
 	for _, partitions := range []string{"4", "8", "1"} {
 		consumer, err := connect(partitions)
 		require.NoError(t, err, partitions)
-		_, owned := consumer.(ingestq.Yielder)
-		require.Equal(t, partitions != "1", owned, partitions)
+		_, name := consumer.(ingestq.Described).Destination(ingest.TypeDocument)
+		require.Equal(t, map[bool]string{true: "ingest:tasks", false: "ingest-tasks"}[partitions == "1"], name)
+		_, name = consumer.(ingestq.Described).Destination(workflow.Type)
+		require.Equal(t, "queue:tasks", name, "workflow tasks have one stream")
 	}
 	_, err := connect("4")
 	require.ErrorIs(t, err, process.ErrBadSetting)
@@ -261,6 +265,38 @@ func TestPartitionsOnlyGrow(t *testing.T) {
 	require.ErrorContains(t, err, "set it to 8")
 	_, err = settings(t, map[string]string{"INGEST_STREAM_PARTITIONS": "1025"})
 	require.ErrorContains(t, err, "INGEST_STREAM_PARTITIONS")
+}
+
+// Each stream is read by who is told to; a name that is none is refused with those that are allowed.
+func TestRoads(t *testing.T) {
+	for roads, want := range map[string]queue.Membership{
+		"documents": {SkipWorkflows: true}, "workflows": {SkipDocuments: true}, "workflows, documents": {}, "": {},
+	} {
+		env := map[string]string{"REDIS_URL": "redis://h", "DATABASE_URL": "sqlite:x", "MYSQL_DSN": "", "VECTOR_STORE": "embedded"}
+		if roads != "" {
+			env["STREAM_WORKER_ROADS"] = roads
+		}
+		w, err := settings(t, env)
+		require.NoError(t, err, roads)
+		got := w.Work.membership()
+		require.Equal(t, want, queue.Membership{SkipDocuments: got.SkipDocuments, SkipWorkflows: got.SkipWorkflows}, roads)
+	}
+	for roads, named := range map[string]string{"cats": `"cats"`, "documents,": `""`, "documents;workflows": "documents and workflows"} {
+		_, err := settings(t, map[string]string{"STREAM_WORKER_ROADS": roads})
+		require.ErrorContains(t, err, "STREAM_WORKER_ROADS")
+		require.ErrorContains(t, err, named)
+	}
+	t.Setenv("STREAM_WORKER_ROADS", "documents")
+	for _, bad := range []map[string]string{
+		{"TASK_STREAM_KEY": "ingest:tasks"}, {"TASK_STREAM_KEY": "ingest:tasks:dlq"}, {"TASK_STREAM_KEY": ""},
+		{"TASK_STREAM_KEY": "{queue:tasks", "REDIS_URL": "redis-cluster://h"},
+	} {
+		_, err := settings(t, bad)
+		require.ErrorContains(t, err, "TASK_STREAM_KEY", bad)
+		require.NotContains(t, err.Error(), "INGEST_STREAM_KEY: must", bad)
+	}
+	_, err := settings(t, map[string]string{"TASK_STREAM_MAXLEN": "0"})
+	require.ErrorContains(t, err, "TASK_STREAM_MAXLEN")
 }
 
 // The bodies need no server that answers, and end well when they are told to; their work is tested in taskrun.

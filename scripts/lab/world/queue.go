@@ -12,6 +12,7 @@ import (
 
 	"github.com/millweir/millweir/pkg/ingestq"
 	"github.com/millweir/millweir/pkg/ingestq/kafkaq"
+	"github.com/millweir/millweir/pkg/ingestq/jointq"
 	"github.com/millweir/millweir/pkg/ingestq/redisq"
 	"github.com/millweir/millweir/pkg/ingestq/streamq"
 	"github.com/millweir/millweir/pkg/redisclient"
@@ -26,6 +27,9 @@ const (
 	StreamKey = "ingest:tasks"
 	Group     = "ingest-workers"
 	DLQKey    = "ingest:tasks:dlq"
+
+	TaskKey   = "queue:tasks" // of workflow tasks
+	TaskGroup = "persist-workers"
 )
 
 // Stream looks at the queue's Redis directly.
@@ -49,13 +53,13 @@ func OpenStream(url string, partitions int) (*Stream, error) {
 // Keys are the streams of deliveries.
 func (s *Stream) Keys() []string {
 	if s.partitions <= 1 {
-		return []string{StreamKey}
+		return []string{StreamKey, TaskKey}
 	}
 	keys := make([]string, s.partitions)
 	for i := range keys {
 		keys[i] = streammq.StreamKey(streamq.Topic, i)
 	}
-	return keys
+	return append(keys, TaskKey)
 }
 
 // Close closes the client.
@@ -79,10 +83,12 @@ func (s *Stream) Losses() []time.Time {
 func (s *Stream) Inspector() ingestq.Inspector {
 	c := redisq.NewDefaultConfig("")
 	c.StreamKey, c.Group, c.DLQKey = StreamKey, Group, DLQKey
+	var documents ingestq.Inspector = redisq.NewInspector(s.client, c)
 	if s.partitions > 1 {
-		return streamq.NewInspector(s.client, streamq.Config{Config: c, Partitions: s.partitions})
+		documents = streamq.NewInspector(s.client, streamq.Config{Config: c, Partitions: s.partitions})
 	}
-	return redisq.NewInspector(s.client, c)
+	c.StreamKey, c.Group = TaskKey, TaskGroup
+	return jointq.NewInspector(documents, redisq.NewInspector(s.client, c))
 }
 
 // Do sends any command, its words as they are. FLUSHALL is noted as a loss.
@@ -112,14 +118,23 @@ func (s *Stream) Pending(ctx context.Context) (int64, error) {
 	return total, nil
 }
 
+// groupOf is the group of a stream's workers.
+func groupOf(key string) string {
+	if key == TaskKey {
+		return TaskGroup
+	}
+	return Group
+}
+
 // PendingOf is Pending for one stream.
 func (s *Stream) PendingOf(ctx context.Context, key string) (int64, error) {
-	summary, err := s.client.Do(ctx, s.client.B().Xpending().Key(key).Group(Group).Build()).ToArray()
+	group := groupOf(key)
+	summary, err := s.client.Do(ctx, s.client.B().Xpending().Key(key).Group(group).Build()).ToArray()
 	if err != nil {
-		return 0, fmt.Errorf("XPENDING %s %s: %w", key, Group, err)
+		return 0, fmt.Errorf("XPENDING %s %s: %w", key, group, err)
 	}
 	if len(summary) == 0 {
-		return 0, fmt.Errorf("XPENDING %s %s: empty answer", key, Group)
+		return 0, fmt.Errorf("XPENDING %s %s: empty answer", key, group)
 	}
 	return summary[0].AsInt64()
 }
@@ -134,7 +149,7 @@ func (s *Stream) Entries(ctx context.Context) (map[string]int, error) {
 		}
 		for _, e := range entries {
 			id := e.FieldValues["taskId"]
-			if s.partitions > 1 {
+			if s.partitions > 1 && key != TaskKey {
 				envelope, err := pb.Decode([]byte(e.FieldValues["payload"]))
 				if err != nil {
 					return nil, fmt.Errorf("entry %s of %s: %w", e.ID, key, err)
@@ -147,11 +162,20 @@ func (s *Stream) Entries(ctx context.Context) (map[string]int, error) {
 	return out, nil
 }
 
-// Each sends a command for every stream of deliveries, its words as they are, with the stream's key after the first lead of them.
-func (s *Stream) Each(ctx context.Context, lead int, words ...string) error {
+// Delete deletes every stream of deliveries.
+func (s *Stream) Delete(ctx context.Context) error {
+	return s.each(func(key string) error { return s.Do(ctx, "DEL", key) })
+}
+
+// DestroyGroups deletes the group of every stream of deliveries.
+func (s *Stream) DestroyGroups(ctx context.Context) error {
+	return s.each(func(key string) error { return s.Do(ctx, "XGROUP", "DESTROY", key, groupOf(key)) })
+}
+
+func (s *Stream) each(do func(key string) error) error {
 	for _, key := range s.Keys() {
-		if err := s.Do(ctx, slices.Insert(slices.Clone(words), lead, key)...); err != nil {
-			return fmt.Errorf("%v of %s: %w", words, key, err)
+		if err := do(key); err != nil {
+			return fmt.Errorf("stream %s: %w", key, err)
 		}
 	}
 	return nil

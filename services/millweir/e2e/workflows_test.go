@@ -8,10 +8,17 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"testing"
+	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/millweir/millweir/pkg/labserver"
+	"github.com/millweir/millweir/pkg/redisclient"
+	"github.com/millweir/millweir/pkg/streammq/stream"
 )
 
 const applyPath = "/api/workflows/apply"
@@ -21,7 +28,10 @@ type applied struct {
 	Data struct {
 		TaskID, Status string
 		Result         json.RawMessage
-		Retry          struct{ Count, Max int }
+		Retry          struct {
+			Count, Max    int
+			NextAttemptAt time.Time
+		}
 		Error          *struct{ Code, Message string }
 	}
 }
@@ -111,6 +121,111 @@ func TestAWorkflowSurvivesItsProcess(t *testing.T) {
 			s.mu.Unlock()
 		})
 	}
+}
+
+// Workflow tasks lie in a stream of their own, which a process may leave to others. At its bound the sweep adds the rest, each task
+// runs once, and documents take no notice of all that.
+func TestWorkflowsHaveAStreamOfTheirOwn(t *testing.T) {
+	t.Parallel()
+	dsn, url := "MYSQL_DSN="+labserver.MySQLDatabase(t), labserver.RedisURL(t)
+	migrate(t, dsn)
+	s := &summer{asked: map[string]int{}}
+	service := httptest.NewServer(s)
+	t.Cleanup(service.Close)
+	file := filepath.Join(t.TempDir(), "workflows.yaml")
+	require.NoError(t, os.WriteFile(file, []byte("workflows:\n- {id: sum, kind: http, url: '"+service.URL+"'}\n"), 0o600))
+	env := []string{
+		dsn, "REDIS_URL=" + url, "CHROMA_BASE_URL=" + labserver.Chroma(t).URL(""), "AUTH_MODE=none", "HTTP_ADDR=127.0.0.1:0",
+		"UPLOAD_DIR=" + filepath.Join(t.TempDir(), "uploads"), "WORKFLOWS_FILE=" + file, "INGEST_SWEEP_INTERVAL_MS=100",
+		"INGEST_PROMISE_SLACK_MS=200", "TASK_STREAM_MAXLEN=2", "INGEST_WORKER_RECOVERY=false",
+	}
+	api := start(t, "ingest-api", env)
+	c := newClient(t, "http://"+api.printed(`"gateway: listening".*?"addr":"([^"]+)"`))
+	start(t, "stream-worker", append(slices.Clone(env), "STREAM_WORKER_ROADS=documents"))
+	start(t, "reclaimer", env)
+
+	var ids []string
+	for i := range 5 {
+		var waits struct{ Data struct{ TaskID, Delivery string } }
+		ask := fmt.Sprintf(`{"workflowId":"sum","chatId":"%d","payload":{"a":1,"b":%d},"waitForResult":false}`, i, i)
+		c.json(http.MethodPost, applyPath, ask).into(t, http.StatusAccepted, &waits)
+		require.Equal(t, i >= 2, waits.Data.Delivery != "", "%d: %s", i, waits.Data.Delivery)
+		ids = append(ids, waits.Data.TaskID)
+	}
+	require.Equal(t, "SUCCEEDED", c.ended(c.accepted("a.txt", prose("gneiss", 3)).TaskID).Status)
+	client, err := redisclient.New(url)
+	require.NoError(t, err)
+	t.Cleanup(client.Close)
+	groups, err := stream.Groups(t.Context(), client, "queue:tasks")
+	require.NoError(t, err)
+	require.Len(t, groups, 1)
+	require.Equal(t, []any{"persist-workers", int64(2), int64(0)}, []any{groups[0].Name, groups[0].Lag, groups[0].Pending})
+	for _, id := range ids {
+		var v applied
+		c.get("/api/workflows/tasks/"+id).into(t, http.StatusOK, &v)
+		require.Equal(t, "QUEUED", v.Data.Status)
+	}
+
+	start(t, "stream-worker", append(slices.Clone(env), "STREAM_WORKER_ROADS=workflows"))
+	for i, id := range ids {
+		c.reaches(id, "SUCCEEDED")
+		var v applied
+		c.get("/api/workflows/tasks/"+id).into(t, http.StatusOK, &v)
+		require.JSONEq(t, fmt.Sprintf(`{"sum":%d}`, i+1), string(v.Data.Result))
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	require.Len(t, s.asked, len(ids))
+	for id, n := range s.asked {
+		require.Equal(t, 1, n, id)
+	}
+}
+
+// Who looks at Redis sees which tasks wait for their time and which for a person, as the rows say; what Redis forgets is written again.
+func TestViewsShowWhatWaits(t *testing.T) {
+	t.Parallel()
+	dsn, url := "DATABASE_URL="+labserver.PostgresDatabase(t), labserver.RedisURL(t)
+	migrate(t, dsn)
+	file := filepath.Join(t.TempDir(), "workflows.yaml")
+	require.NoError(t, os.WriteFile(file, []byte("workflows:\n- {id: away, kind: http, url: 'http://127.0.0.1:65530'}\n"), 0o600))
+	c := fleet(t, []string{
+		dsn, "REDIS_URL=" + url, "CHROMA_BASE_URL=" + labserver.Chroma(t).URL(""), "WORKFLOWS_FILE=" + file, "INGEST_SWEEP_INTERVAL_MS=100",
+		"INGEST_REDIS_RETRY_BASE_BACKOFF_MS=3600000", "INGEST_REDIS_RETRY_MAX_BACKOFF_MS=3600000",
+	}, 1)
+	ask := func(workflow, status string) (id string) {
+		var got applied
+		body := `{"workflowId":"` + workflow + `","chatId":"1","payload":{},"waitForResult":false}`
+		c.json(http.MethodPost, applyPath, body).into(t, http.StatusAccepted, &got)
+		c.reaches(got.Data.TaskID, status)
+		return got.Data.TaskID
+	}
+	retrying, unknown := ask("away", "RETRYING"), ask("nobody-knows-this", "SUSPENDED")
+	client, err := redisclient.New(url)
+	require.NoError(t, err)
+	t.Cleanup(client.Close)
+	shows := func(key string, ids ...string) (scores map[string]float64) {
+		require.EventuallyWithT(t, func(ct *assert.CollectT) {
+			scores = map[string]float64{}
+			zs, err := client.Do(t.Context(), client.B().Zrange().Key(key).Min("0").Max("-1").Withscores().Build()).AsZScores()
+			require.NoError(ct, err)
+			members := []string{}
+			for _, z := range zs {
+				scores[z.Member] = z.Score
+				members = append(members, z.Member)
+			}
+			require.ElementsMatch(ct, ids, members)
+		}, waitLimit, 20*time.Millisecond, key)
+		return scores
+	}
+	due := shows("queue:retry", retrying)[retrying]
+	shows("queue:suspended", unknown)
+	var v applied
+	c.get("/api/workflows/tasks/"+retrying).into(t, http.StatusOK, &v)
+	require.InDelta(t, v.Data.Retry.NextAttemptAt.UnixMilli(), due, 1)
+	require.NoError(t, client.Do(t.Context(), client.B().Flushall().Build()).Error())
+	shows("queue:retry", retrying)
+	c.json(http.MethodDelete, "/internal/tasks/"+unknown, "").into(t, http.StatusOK, nil)
+	shows("queue:suspended")
 }
 
 // What is at an address of an allowed network is taken in and found; the same address is forbidden without it.

@@ -41,17 +41,16 @@ func publish(ctx context.Context, tracer trace.Tracer, p ingestq.Publisher, task
 	return nil
 }
 
-// DestinationOf says in a trace which queue it is, as far as the queue tells.
-func DestinationOf(p any) []attribute.KeyValue {
+// DestinationOf says in a trace which queue carries tasks of a type, as far as the queue tells.
+func DestinationOf(p any, taskType string) []attribute.KeyValue {
 	d, ok := p.(ingestq.Described)
 	if !ok {
 		return nil
 	}
-	system, name := d.Destination()
-	kvs := []attribute.KeyValue{
+	system, name := d.Destination(taskType)
+	return []attribute.KeyValue{
 		attribute.String("messaging.system", system), attribute.String("messaging.destination.name", name),
 	}
-	return kvs[:len(kvs):len(kvs)] // an append copies
 }
 
 // SpanName is an operation and the queue that it is about, as the conventions have it: few names, whatever runs.
@@ -70,13 +69,14 @@ func traced(ctx context.Context, tracer trace.Tracer, p any, es []*pb.TaskEnvelo
 	if len(es) == 1 && !trace.SpanContextFromContext(ctx).IsValid() {
 		ctx = telemetry.WithTraceparent(ctx, es[0].GetContext().GetTraceparent())
 	}
-	ctx, span := tracer.Start(ctx, SpanName("send", DestinationOf(p)), trace.WithSpanKind(trace.SpanKindProducer))
+	destination := DestinationOf(p, es[0].GetType()) // where a batch has several types, that of its first task
+	ctx, span := tracer.Start(ctx, SpanName("send", destination), trace.WithSpanKind(trace.SpanKindProducer))
 	defer span.End()
 	ids, err := send(ctx)
 	if !span.IsRecording() {
 		return err
 	}
-	attrs := append(DestinationOf(p),
+	attrs := append(destination,
 		attribute.String("messaging.operation.type", "send"), attribute.String("messaging.operation.name", "send"))
 	if len(es) == 1 {
 		attrs = append(attrs, attribute.String("millweir.task.id", es[0].GetTaskId()))

@@ -4,6 +4,7 @@ package delivery
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"go.opentelemetry.io/otel/trace"
@@ -84,6 +85,10 @@ func (p *Parts) ask(ctx context.Context, f func(ctx context.Context) error) erro
 	defer cancel()
 	began := p.Store.Health.Now()
 	err := f(ctx)
+	if errors.Is(err, ingestq.ErrFull) {
+		p.Store.Health.QueueCall(began, nil) // it has answered
+		return err
+	}
 	p.Store.Health.QueueCall(began, err)
 	return err
 }

@@ -33,8 +33,8 @@ func RedisLoss(ctx context.Context, s *stage.Stage) (string, error) {
 				{"kill -9 and restart", func() error { return redisRestart(ctx, c, false) }},
 				{"empty start", func() error { return redisRestart(ctx, c, true) }},
 				{"FLUSHALL", func() error { return c.Stream.Do(ctx, "FLUSHALL") }},
-				{"XGROUP DESTROY", func() error { return c.Stream.Each(ctx, 2, "XGROUP", "DESTROY", world.Group) }},
-				{"DEL of the stream", func() error { return c.Stream.Each(ctx, 1, "DEL") }},
+				{"XGROUP DESTROY", func() error { return c.Stream.DestroyGroups(ctx) }},
+				{"DEL of the stream", func() error { return c.Stream.Delete(ctx) }},
 			}
 			for _, l := range losses {
 				await.Pause(ctx, s.Load/time.Duration(len(losses)+1))
