@@ -179,7 +179,7 @@ func TestMetrics(t *testing.T) {
 	require.Equal(t, metrics.deadLetters, NewMetrics(registry).deadLetters, "a second set in the process counts into the first")
 	q := r.queue(nil)
 	q.metrics = metrics
-	registry.MustRegister(NewCollector(q.Streams, time.Now))
+	registry.MustRegister(NewCollector(q.Streams, func() time.Time { return q.now() }))
 	ids := publish(t, q, 5)
 	read(t, q, 3)
 	_, err := q.Adopt(t.Context(), ids...)
