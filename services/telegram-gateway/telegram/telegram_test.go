@@ -26,6 +26,7 @@ import (
 	_ "github.com/millweir/millweir/pkg/sqldb/sqlite" // not a separate service's
 	"github.com/millweir/millweir/pkg/taskrun"
 	"github.com/millweir/millweir/pkg/taskstate"
+	"github.com/millweir/millweir/pkg/telegramtest"
 	"github.com/millweir/millweir/pkg/wiring/database"
 	"github.com/millweir/millweir/pkg/wiring/documents"
 	"github.com/millweir/millweir/pkg/wiring/gateway"
@@ -155,17 +156,17 @@ func TestMessagesBecomeTasks(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := newSite(t, in)
-			s.doubled = true
-			s.files["f1"] = []byte("# The file\n\nIts text.")
-			s.message(7, 1, "A note.\nSecond line.", nil)
-			s.message(7, 2, "", document("f1", "plan.md", 21))
-			s.message(-8, 1, "A note.\nSecond line.", nil) // another user's: another document
-			s.update(map[string]any{"edited_message": map[string]any{"message_id": 1}})
+			s.Doubled = true
+			s.Files["f1"] = []byte("# The file\n\nIts text.")
+			s.Message(7, 1, "A note.\nSecond line.", nil)
+			s.Message(7, 2, "", document("f1", "plan.md", 21))
+			s.Message(-8, 1, "A note.\nSecond line.", nil) // another user's: another document
+			s.Update(map[string]any{"edited_message": map[string]any{"message_id": 1}})
 			s.start(s.config())
 			s.confirmed()
 			require.Len(t, s.tasks("ada"), 2)
 			require.Len(t, s.tasks("bob"), 1)
-			s.eventually("three replies", func() bool { return len(s.messages) == 3 })
+			s.eventually("three replies", func() bool { return len(s.Messages) == 3 })
 			s.takeIn("ada")
 			tasks := s.documents("ada")
 			require.Len(t, tasks, 2)
@@ -183,8 +184,8 @@ func TestMessagesBecomeTasks(t *testing.T) {
 			s.finish(tasks[1].ID, "no such thing")
 			s.eventually("two ends", func() bool {
 				var done, failed int
-				for _, m := range s.messages {
-					text := m.Texts[len(m.Texts)-1]
+				for _, m := range s.Messages {
+					text := m.Last()
 					if strings.Contains(text, "Done: it can be searched.") && strings.Contains(text, tasks[0].ID) {
 						done++
 					}
@@ -196,7 +197,7 @@ func TestMessagesBecomeTasks(t *testing.T) {
 			})
 			s.stop()
 			// Started anew it is sent everything again, as by a Telegram that heard no offset: nothing is made or told twice.
-			s.with(func() { s.offset = 0 })
+			s.Again()
 			s.start(s.config())
 			s.confirmed()
 			require.Len(t, s.tasks("ada"), 3)
@@ -205,9 +206,9 @@ func TestMessagesBecomeTasks(t *testing.T) {
 			s.told(-8, s.documents("bob")[0].ID+"\nWaits.")
 			s.finish(s.documents("bob")[0].ID, "")
 			s.told(-8, "Done")
-			s.with(func() {
-				require.Len(t, s.messages, 3)
-				for _, m := range s.messages {
+			s.With(func() {
+				require.Len(t, s.Messages, 3)
+				for _, m := range s.Messages {
 					require.NotZero(t, m.ReplyTo)
 				}
 			})
@@ -232,15 +233,16 @@ func TestTheOffsetMovesAfterTheCommit(t *testing.T) {
 				}
 				return nil
 			}
-			s.message(7, 1, "A note.", nil)
+			s.Message(7, 1, "A note.", nil)
 			s.start(s.config())
 			require.Eventually(t, func() bool { return met.Load() > 0 }, 20*time.Second, time.Millisecond)
-			s.with(func() { require.Zero(t, s.offset); require.Empty(t, s.messages) })
+			require.False(t, s.Confirmed())
+			s.With(func() { require.Empty(t, s.Messages) })
 			away.Store(false)
 			s.confirmed()
 			require.Len(t, s.tasks("ada"), 1)
 			s.told(7, "Waits.")
-			s.with(func() { require.Len(t, s.messages, 1) })
+			s.With(func() { require.Len(t, s.Messages, 1) })
 		})
 	}
 }
@@ -249,26 +251,26 @@ func TestTheOffsetMovesAfterTheCommit(t *testing.T) {
 func TestTelegramIsBroken(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, databases["sqlite"])
-	s.fail("getUpdates", fault{502, "<html>"}, fault{}, fault{409, `{"ok":false,"error_code":409,"description":"Conflict"}`})
-	s.fail("file", fault{}, fault{503, ""})
-	s.fail("getFile", fault{500, `{"ok":false,"error_code":500,"description":"Internal"}`})
-	s.fail("sendMessage", fault{}, fault{429, `{"ok":false,"error_code":429,"description":"Too Many Requests","parameters":{"retry_after":1}}`})
+	s.Fail("getUpdates", fault{Status: 502, Body: "<html>"}, fault{}, fault{Status: 409, Body: `{"ok":false,"error_code":409,"description":"Conflict"}`})
+	s.Fail("file", fault{}, fault{Status: 503, Body: ""})
+	s.Fail("getFile", fault{Status: 500, Body: `{"ok":false,"error_code":500,"description":"Internal"}`})
+	s.Fail("sendMessage", fault{}, fault{Status: 429, Body: `{"ok":false,"error_code":429,"description":"Too Many Requests","parameters":{"retry_after":1}}`})
 	text := strings.Repeat("words of a file ", 1000)
-	s.files["f1"] = []byte(text)
-	s.message(7, 1, "", document("f1", "long.txt", len(text)))
+	s.Files["f1"] = []byte(text)
+	s.Message(7, 1, "", document("f1", "long.txt", len(text)))
 	s.start(s.config())
 	s.confirmed()
 	tasks := s.tasks("ada")
 	require.Len(t, tasks, 1)
 	require.Contains(t, string(tasks[0].Payload), fmt.Sprintf(`"bytes":%d`, len(text)))
 	s.told(7, "long.txt\nTask "+tasks[0].ID+"\nWaits.")
-	s.with(func() {
-		require.Len(t, s.messages, 1)
-		require.Zero(t, s.early, "messages in a pause that Telegram asked for")
+	s.With(func() {
+		require.Len(t, s.Messages, 1)
+		require.Zero(t, s.Early, "messages in a pause that Telegram asked for")
 	})
 
-	s.fail("file", make([]fault, downloadTries)...)
-	s.message(7, 2, "", document("f1", "never.txt", len(text)))
+	s.Fail("file", make([]fault, downloadTries)...)
+	s.Message(7, 2, "", document("f1", "never.txt", len(text)))
 	s.confirmed()
 	s.told(7, "Telegram did not give me never.txt, in 5 tries")
 	require.Len(t, s.tasks("ada"), 1)
@@ -278,7 +280,7 @@ func TestTelegramIsBroken(t *testing.T) {
 func TestRefusals(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, databases["sqlite"])
-	s.files["picture"], s.files["empty"], s.files["large"] = []byte("\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR"), nil, make([]byte, maxFile+1)
+	s.Files["picture"], s.Files["empty"], s.Files["large"] = []byte("\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR"), nil, make([]byte, maxFile+1)
 	s.start(s.config())
 	for i, c := range []struct {
 		text string
@@ -301,15 +303,15 @@ func TestRefusals(t *testing.T) {
 		{"/help@some_bot", nil, "/search WORDS"},
 		{"/start", nil, "/search WORDS"},
 	} {
-		s.message(7, i+1, c.text, c.more)
+		s.Message(7, i+1, c.text, c.more)
 		s.told(7, c.want)
 	}
-	s.message(99, 1, "Let me in", nil)
+	s.Message(99, 1, "Let me in", nil)
 	s.told(99, "This chat is not served. Its id is 99: whoever runs Millweir adds it to TELEGRAM_CHATS, as 99=user.")
 	s.confirmed()
 	require.Empty(t, s.tasks("ada"))
 	for _, text := range append(s.last(7), s.last(99)...) {
-		require.NotContains(t, text, testToken)
+		require.NotContains(t, text, telegramtest.Token)
 	}
 }
 
@@ -318,31 +320,31 @@ func TestCommands(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, databases["sqlite"])
 	s.start(s.config())
-	s.message(7, 1, "A note about weirs.", nil)
+	s.Message(7, 1, "A note about weirs.", nil)
 	s.told(7, "Waits.")
 	id := s.tasks("ada")[0].ID
-	s.message(-8, 1, "/status "+id, nil)
+	s.Message(-8, 1, "/status "+id, nil)
 	s.told(-8, "You have no task")
-	s.message(-8, 2, "/cancel "+id, nil)
+	s.Message(-8, 2, "/cancel "+id, nil)
 	s.told(-8, "You have no task")
-	s.message(7, 2, "/status "+strings.ToUpper(id), nil)
+	s.Message(7, 2, "/status "+strings.ToUpper(id), nil)
 	s.told(7, "Task "+id+"\nWaits.")
-	s.message(7, 3, "/cancel "+id, nil)
+	s.Message(7, 3, "/cancel "+id, nil)
 	s.eventually("the command and the reply say so", func() bool {
 		n := 0
-		for _, m := range s.messages {
-			if m.Chat == 7 && strings.Contains(m.Texts[len(m.Texts)-1], "Cancelled.") {
+		for _, m := range s.Messages {
+			if m.Chat == 7 && strings.Contains(m.Last(), "Cancelled.") {
 				n++
 			}
 		}
 		return n == 2
 	})
-	s.message(7, 4, "/cancel "+id, nil)
+	s.Message(7, 4, "/cancel "+id, nil)
 	s.told(7, "cannot be cancelled")
-	s.message(7, 5, "Another.", nil)
+	s.Message(7, 5, "Another.", nil)
 	s.confirmed()
 	s.takeIn("ada")
-	s.message(7, 6, "/status", nil)
+	s.Message(7, 6, "/status", nil)
 	s.told(7, "Taken in; the task of its document goes on.")
 }
 
@@ -355,12 +357,12 @@ func TestReplies(t *testing.T) {
 			s := newSite(t, in)
 			const n = 12
 			for i := range n {
-				s.message(7, i+1, fmt.Sprint("note ", i), nil)
+				s.Message(7, i+1, fmt.Sprint("note ", i), nil)
 			}
 			s.start(s.config())
 			s.confirmed()
 			s.stop()
-			s.with(func() { s.messages = nil }) // as if none had been told
+			s.With(func() { s.Messages = nil }) // as if none had been told
 			_, err := s.parts.Store.DB().ExecContext(t.Context(), "UPDATE telegram_reply SET reply_id = 0, shown = ''")
 			require.NoError(t, err)
 			api, err := newClient(s.config())
@@ -372,16 +374,16 @@ func TestReplies(t *testing.T) {
 				r.tick = time.Millisecond
 				wg.Go(func() { _ = r.Run(ctx) })
 			}
-			s.eventually("each is told", func() bool { return len(s.messages) >= n })
-			s.with(func() { s.messages[0].Chat = 0 }) // its message is deleted
+			s.eventually("each is told", func() bool { return len(s.Messages) >= n })
+			s.With(func() { s.Messages[0].Chat = 0 }) // its message is deleted
 			s.takeIn("ada")
 			for _, task := range s.documents("ada") {
 				s.finish(task.ID, "")
 			}
 			s.eventually("each end is told", func() bool {
 				done := 0
-				for _, m := range s.messages {
-					if m.Chat == 7 && strings.Contains(m.Texts[len(m.Texts)-1], "Done") {
+				for _, m := range s.Messages {
+					if m.Chat == 7 && strings.Contains(m.Last(), "Done") {
 						done++
 					}
 				}
@@ -389,11 +391,11 @@ func TestReplies(t *testing.T) {
 			})
 			cancel()
 			wg.Wait()
-			s.with(func() { require.Len(t, s.messages, n+1) })
+			s.With(func() { require.Len(t, s.Messages, n+1) })
 
-			s.fail("sendMessage", fault{403, `{"ok":false,"error_code":403,"description":"Forbidden: bot was blocked by the user"}`})
+			s.Fail("sendMessage", fault{Status: 403, Body: `{"ok":false,"error_code":403,"description":"Forbidden: bot was blocked by the user"}`})
 			s.start(s.config())
-			s.message(7, 100, "blocked", nil)
+			s.Message(7, 100, "blocked", nil)
 			s.confirmed()
 			s.takeIn("ada")
 			s.finish(s.documents("ada")[n].ID, "")
@@ -421,7 +423,7 @@ func TestWebhook(t *testing.T) {
 	cfg.WebhookURL = "https://bot.example/hook"
 	require.NoError(t, cfg.WebhookSecret.UnmarshalText([]byte("the_secret-1")))
 	s.start(cfg)
-	s.eventually("it is set", func() bool { return s.calls["setWebhook"] == 1 })
+	s.eventually("it is set", func() bool { return s.Calls["setWebhook"] == 1 })
 	api, err := newClient(cfg)
 	require.NoError(t, err)
 	log := slog.New(slog.DiscardHandler)
@@ -478,7 +480,7 @@ func TestAWrongTokenIsNotReady(t *testing.T) {
 func TestSettings(t *testing.T) {
 	t.Parallel()
 	good := func() (b Bot) {
-		require.NoError(t, b.Token.UnmarshalText([]byte(testToken)))
+		require.NoError(t, b.Token.UnmarshalText([]byte(telegramtest.Token)))
 		require.NoError(t, b.WebhookSecret.UnmarshalText([]byte("s")))
 		b.API, b.Chats, b.WebhookURL = "https://api.telegram.org", "1=anna,-100=team", "https://bot.example/hook"
 		return b
@@ -497,6 +499,6 @@ func TestSettings(t *testing.T) {
 		b := good()
 		change(&b)
 		require.ErrorContains(t, b.validate(), want)
-		require.NotContains(t, b.validate().Error(), testToken)
+		require.NotContains(t, b.validate().Error(), telegramtest.Token)
 	}
 }
