@@ -9,6 +9,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"strings"
 	"sync"
 	"time"
 
@@ -127,11 +128,14 @@ func (c *client) say(ctx context.Context, chat int64, replyTo int, text string) 
 	return m.ID, nil
 }
 
-// edit changes a message.
+// edit changes a message; one that shows the text already is as it should be.
 func (c *client) edit(ctx context.Context, chat int64, id int, text string) error {
 	ctx, cancel := context.WithTimeout(ctx, callTime)
 	defer cancel()
 	_, err := c.EditMessageText(ctx, &bot.EditMessageTextParams{ChatID: chat, MessageID: id, Text: text})
+	if errors.Is(err, bot.ErrorBadRequest) && strings.Contains(err.Error(), "message is not modified") { // the API has no code for it
+		err = nil
+	}
 	return hidden(c.note(err))
 }
 

@@ -309,10 +309,10 @@ func (d *door) tell(ctx context.Context, m *models.Message, text string) error {
 	return err
 }
 
-// gone reports whether Telegram will never take this message for this chat.
+// gone reports whether Telegram will never take this message for this chat. A 404 is no word on the chat (that is a 400): the URL is wrong.
 func gone(err error) bool {
 	var moved *bot.MigrateError
-	return errors.Is(err, bot.ErrorForbidden) || errors.Is(err, bot.ErrorBadRequest) || errors.Is(err, bot.ErrorNotFound) || errors.As(err, &moved)
+	return errors.Is(err, bot.ErrorForbidden) || errors.Is(err, bot.ErrorBadRequest) || errors.As(err, &moved)
 }
 
 // words say where a task is.

@@ -144,6 +144,16 @@ func (s *site) takeIn(user string) {
 	}
 }
 
+// allTold waits until the end of every message's task was told.
+func (s *site) allTold() {
+	s.t.Helper()
+	require.Eventually(s.t, func() bool {
+		var open int
+		require.NoError(s.t, s.parts.Store.Reader().QueryRowContext(context.Background(), "SELECT COUNT(*) FROM telegram_reply WHERE told = 0").Scan(&open))
+		return open == 0
+	}, 20*time.Second, 5*time.Millisecond, "every end is told")
+}
+
 // document is a message's file.
 func document(id, name string, size int) map[string]any {
 	return map[string]any{"text": "", "document": map[string]any{"file_id": id, "file_name": name, "file_size": size}}
@@ -399,13 +409,39 @@ func TestReplies(t *testing.T) {
 			s.confirmed()
 			s.takeIn("ada")
 			s.finish(s.documents("ada")[n].ID, "")
-			require.Eventually(t, func() bool {
-				var open int
-				require.NoError(t, s.parts.Store.Reader().QueryRowContext(t.Context(), "SELECT COUNT(*) FROM telegram_reply WHERE told = 0").Scan(&open))
-				return open == 0
-			}, 20*time.Second, 5*time.Millisecond)
+			s.allTold()
 		})
 	}
+}
+
+// What a crash or a lost answer leaves behind a last edit: the message shows the end, and the row does not say so. Telegram refuses the
+// same edit, and nothing is told twice.
+func TestALastEditThatIsNotWrittenDown(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, databases["sqlite"])
+	s.Message(7, 1, "A note.", nil)
+	s.start(s.config())
+	s.told(7, "Waits.")
+	s.takeIn("ada")
+	s.finish(s.documents("ada")[0].ID, "")
+	s.told(7, "Done")
+	s.allTold()
+	s.stop()
+	_, err := s.parts.Store.DB().ExecContext(t.Context(), "UPDATE telegram_reply SET told = 0, shown = ''")
+	require.NoError(t, err)
+	s.start(s.config())
+	s.allTold()
+	require.Len(t, s.last(7), 1)
+}
+
+// A Bot API that is not at TELEGRAM_API_URL is no closed chat: the reply waits for it.
+func TestAWrongAddressLosesNoReply(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, databases["sqlite"])
+	s.Fail("sendMessage", fault{Status: 404, Body: `{"ok":false,"error_code":404,"description":"Not Found"}`})
+	s.Message(7, 1, "A note.", nil)
+	s.start(s.config())
+	s.told(7, "Waits.")
 }
 
 // A webhook takes what has the secret, and says when an update is to be sent again.
