@@ -39,28 +39,41 @@ type door struct {
 	api     *client
 	users   map[int64]string // by chat
 	replies *replies
+	figs    *metrics
 	log     *slog.Logger
 	pause   time.Duration // firstPause but in tests
 }
 
 // handle does what an update asks for. An error: it is to be handled again. What is refused, the chat is told.
 func (d *door) handle(ctx context.Context, u models.Update) error {
-	m := u.Message
-	if m == nil {
+	if u.Message == nil {
 		return nil
 	}
+	result, err := d.serve(ctx, u.Message)
+	if err != nil {
+		result = updateFailed
+	}
+	if err == nil || !errors.Is(ctx.Err(), context.Canceled) { // else our own end, or Telegram's, has cut it off
+		d.figs.handled(u.Message, result)
+	}
+	return err
+}
+
+// serve is handle with the result of a message that need not be handled again.
+func (d *door) serve(ctx context.Context, m *models.Message) (result string, err error) {
 	user, served := d.users[m.Chat.ID]
 	if !served {
 		d.log.InfoContext(ctx, "telegram: a chat that is not served", slog.Int64("chat", m.Chat.ID))
-		return d.tell(ctx, m, fmt.Sprintf("This chat is not served. Its id is %d: whoever runs Millweir adds it to TELEGRAM_CHATS, as %d=user.", m.Chat.ID, m.Chat.ID))
+		text := fmt.Sprintf("This chat is not served. Its id is %d: whoever runs Millweir adds it to TELEGRAM_CHATS, as %d=user.", m.Chat.ID, m.Chat.ID)
+		return updateNotServed, d.tell(ctx, m, text)
 	}
 	c := ingest.Caller{Scope: taskstate.Scope{UserID: user, Role: taskstate.RoleUser}, Channel: channel, RequestID: ingest.NewID()}
-	err := d.do(ctx, c, m)
+	err = d.do(ctx, c, m)
 	var no *refusal
 	if errors.As(err, &no) {
-		return d.tell(ctx, m, no.text)
+		return updateRefused, d.tell(ctx, m, no.text)
 	}
-	return err
+	return updateDone, err
 }
 
 // do is handle for a user.

@@ -375,7 +375,11 @@ func TestReplies(t *testing.T) {
 			s.With(func() { s.Messages = nil }) // as if none had been told
 			_, err := s.parts.Store.DB().ExecContext(t.Context(), "UPDATE telegram_reply SET reply_id = 0, shown = ''")
 			require.NoError(t, err)
-			api, err := newClient(s.config())
+			waiting, err := newReplies(s.parts.Store, nil, nil).open(t.Context())
+			require.NoError(t, err)
+			require.EqualValues(t, n, waiting.replies)
+			require.Positive(t, waiting.oldest)
+			api, err := newClient(s.config(), newMetrics(nil))
 			require.NoError(t, err)
 			ctx, cancel := context.WithCancel(t.Context())
 			var wg sync.WaitGroup
@@ -412,6 +416,54 @@ func TestReplies(t *testing.T) {
 			s.allTold()
 		})
 	}
+}
+
+// The figures say what came of updates and calls, and what waits.
+func TestMetrics(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, databases["sqlite"])
+	s.Fail("getUpdates", fault{Status: 502, Body: "<html>"})
+	s.Fail("sendMessage", fault{Status: 429, Body: `{"ok":false,"error_code":429,"description":"Too Many Requests","parameters":{"retry_after":1}}`})
+	s.start(s.config())
+	s.Message(99, 1, "Let me in.", nil) // throttled, and handled again
+	s.confirmed()
+	s.With(func() { s.Files["f1"] = []byte("Its text.") })
+	s.Message(7, 1, "A note.", nil)
+	s.Message(7, 2, "", document("f1", "plan.md", 9))
+	s.Message(7, 3, "/status", nil)
+	s.Message(7, 4, "", map[string]any{"sticker": map[string]any{"file_id": "x"}})
+	s.Message(7, 5, "", document("f2", "gone.md", 9))
+	s.confirmed()
+	for series, want := range map[string]float64{
+		"telegram_updates_total text done": 1, "telegram_updates_total file done": 1, "telegram_updates_total command done": 1,
+		"telegram_updates_total other refused": 1, "telegram_updates_total file refused": 1,
+		"telegram_updates_total text not_served": 1, "telegram_updates_total text failed": 1, "telegram_updates_total file failed": 0,
+		"telegram_update_lag_seconds":                6,
+		"telegram_api_calls_total getUpdates failed": 1, "telegram_api_calls_total deleteWebhook ok": 1,
+		"telegram_api_calls_total sendMessage throttled": 1, "telegram_api_calls_total sendMessage failed": 0,
+		"telegram_api_calls_total getFile ok": 1, "telegram_api_calls_total getFile refused": 1, "telegram_api_calls_total download ok": 1,
+		"telegram_replies_open": 2, "telegram_oldest_unanswered_seconds": 0,
+	} {
+		require.Eventually(t, func() bool { return s.figures()[series] == want }, 20*time.Second, 20*time.Millisecond, "%s is %v", series, want)
+	}
+}
+
+// figures are all that the bot's metrics say, by name and values of labels; of a histogram the number of observations.
+func (s *site) figures() map[string]float64 {
+	s.t.Helper()
+	families, err := s.parts.Env.Metrics.Gather()
+	require.NoError(s.t, err)
+	out := map[string]float64{}
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			name := f.GetName()
+			for _, l := range m.GetLabel() {
+				name += " " + l.GetValue()
+			}
+			out[name] = m.GetCounter().GetValue() + m.GetGauge().GetValue() + float64(m.GetHistogram().GetSampleCount())
+		}
+	}
+	return out
 }
 
 // What a crash or a lost answer leaves behind a last edit: the message shows the end, and the row does not say so. Telegram refuses the
@@ -460,10 +512,10 @@ func TestWebhook(t *testing.T) {
 	require.NoError(t, cfg.WebhookSecret.UnmarshalText([]byte("the_secret-1")))
 	s.start(cfg)
 	s.eventually("it is set", func() bool { return s.Calls["setWebhook"] == 1 })
-	api, err := newClient(cfg)
+	api, err := newClient(cfg, newMetrics(nil))
 	require.NoError(t, err)
 	log := slog.New(slog.DiscardHandler)
-	d := &door{app: s.app, api: api, users: map[int64]string{7: "ada"}, replies: newReplies(s.parts.Store, api, log), log: log}
+	d := &door{app: s.app, api: api, users: map[int64]string{7: "ada"}, replies: newReplies(s.parts.Store, api, log), figs: newMetrics(nil), log: log}
 	hook := &webhook{door: d, cfg: cfg}
 	const update = `{"update_id":1,"message":{"message_id":1,"date":1700000000,"chat":{"id":7},"text":"A note."}}`
 	post := func(method, path, secret, body string) int {

@@ -25,9 +25,9 @@ const chatsAtOnce = 8
 
 // poll asks for updates until ctx ends. The offset moves when all updates of a turn have been handled.
 func (d *door) poll(ctx context.Context) error {
-	if !d.until(ctx, "deleteWebhook", func(ctx context.Context) error { // else Telegram refuses getUpdates
+	if !d.until(ctx, deleteWebhook, func(ctx context.Context) error { // else Telegram refuses getUpdates
 		_, err := d.api.DeleteWebhook(ctx, &bot.DeleteWebhookParams{})
-		return d.api.note(err)
+		return d.api.note(deleteWebhook, err)
 	}) {
 		return nil
 	}
@@ -123,11 +123,11 @@ func (w *webhook) Run(ctx context.Context) error {
 	}
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(w.listener) }()
-	w.door.until(ctx, "setWebhook", func(ctx context.Context) error {
+	w.door.until(ctx, setWebhook, func(ctx context.Context) error {
 		_, err := w.door.api.SetWebhook(ctx, &bot.SetWebhookParams{
 			URL: w.cfg.WebhookURL, SecretToken: w.cfg.WebhookSecret.Reveal(), AllowedUpdates: allowedUpdates,
 		})
-		return w.door.api.note(err)
+		return w.door.api.note(setWebhook, err)
 	})
 	select {
 	case err := <-served:
