@@ -22,6 +22,7 @@ const Token = "12345:secret-of-the-bot"
 const (
 	firstUpdate  = 1000
 	firstMessage = 5000
+	pollTime     = 10 * time.Second      // then an answer has no update
 	deliverAgain = 20 * time.Millisecond // Telegram waits longer
 )
 
@@ -212,6 +213,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if wait != nil {
 		select {
 		case <-wait:
+		case <-time.After(pollTime):
 		case <-r.Context().Done():
 			return
 		}

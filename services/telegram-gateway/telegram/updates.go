@@ -112,6 +112,7 @@ func newWebhook(ctx context.Context, d *door, cfg Bot) (*webhook, error) {
 	if err != nil {
 		return nil, fmt.Errorf("listen on TELEGRAM_WEBHOOK_ADDR %s: %w", cfg.WebhookAddr, err)
 	}
+	d.log.InfoContext(ctx, "telegram: listening", slog.String("addr", listener.Addr().String()))
 	return &webhook{door: d, cfg: cfg, listener: listener}, nil
 }
 
