@@ -17,6 +17,7 @@ import (
 	"github.com/go-telegram/bot"
 	"github.com/go-telegram/bot/models"
 
+	"github.com/millweir/millweir/pkg/crash"
 	"github.com/millweir/millweir/pkg/pause"
 )
 
@@ -40,9 +41,11 @@ func (d *door) poll(ctx context.Context) error {
 			continue
 		}
 		waits.Reset()
+		crash.Point("telegram.after_updates")
 		if !d.handleAll(ctx, updates) {
 			break
 		}
+		crash.Point("telegram.before_offset")
 		for _, u := range updates {
 			offset = max(offset, u.ID+1)
 		}
@@ -171,12 +174,15 @@ func (w *webhook) ServeHTTP(out http.ResponseWriter, r *http.Request) {
 		http.Error(out, "not an update: "+err.Error(), http.StatusBadRequest)
 		return
 	}
+	crash.Point("telegram.after_receipt")
 	ctx, cancel := context.WithTimeout(r.Context(), handleTime)
 	defer cancel()
 	if err := w.door.handle(ctx, u); err != nil {
 		w.door.log.WarnContext(ctx, "telegram: an update is to be sent again", logged(err))
 		http.Error(out, "send it again", http.StatusServiceUnavailable)
+		return
 	}
+	crash.Point("telegram.before_ok")
 }
 
 // cmpPath is a URL's path as a request has it.
