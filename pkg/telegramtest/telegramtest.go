@@ -359,6 +359,7 @@ func (s *Server) serveFile(w http.ResponseWriter, file string) {
 		w.WriteHeader(faults[0].Status)
 	default:
 		_, _ = w.Write(data[:len(data)/2]) // it is cut off here
+		_ = http.NewResponseController(w).Flush()
 		panic(http.ErrAbortHandler)
 	}
 }

@@ -89,7 +89,7 @@ func (c *client) updates(ctx context.Context, offset int64) ([]models.Update, er
 // allowedUpdates are what the bot wants to hear of.
 var allowedUpdates = []string{"message"}
 
-// file opens a file that was sent to the bot. A refusal when Telegram does not give it.
+// file opens a file that was sent to the bot; who reads it notes how the download ends. A refusal when Telegram does not give it.
 func (c *client) file(ctx context.Context, id string) (io.ReadCloser, error) {
 	short, cancel := context.WithTimeout(ctx, callTime)
 	defer cancel()
@@ -111,7 +111,7 @@ func (c *client) file(ctx context.Context, id string) (io.ReadCloser, error) {
 		_ = res.Body.Close()
 		return nil, c.note(downloadFile, fmt.Errorf("download: status %d", res.StatusCode))
 	}
-	return res.Body, c.note(downloadFile, nil)
+	return res.Body, nil
 }
 
 // say sends a message and returns its id; replyTo 0: to none.

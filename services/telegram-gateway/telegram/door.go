@@ -138,7 +138,7 @@ func (d *door) fetch(ctx context.Context, c ingest.Caller, m *models.Message, na
 		return err
 	}
 	defer func() { _ = body.Close() }()
-	return d.accept(ctx, c, m, download{body}, name, m.Caption)
+	return d.accept(ctx, c, m, &download{Reader: body, api: d.api}, name, m.Caption)
 }
 
 // brokenDownload says that Telegram, not we, could not give a file.
@@ -146,13 +146,27 @@ type brokenDownload struct{ err error }
 
 func (b *brokenDownload) Error() string { return b.err.Error() }
 
-// download marks errors of the reader as Telegram's.
-type download struct{ io.Reader }
+// download marks errors of the reader as Telegram's, and notes its end.
+type download struct {
+	io.Reader
+	api   *client
+	noted bool
+}
 
-func (r download) Read(p []byte) (int, error) {
+func (r *download) Read(p []byte) (int, error) {
 	n, err := r.Reader.Read(p)
-	if err != nil && !errors.Is(err, io.EOF) {
+	if err == nil {
+		return n, nil
+	}
+	cause := err
+	if errors.Is(err, io.EOF) {
+		cause = nil
+	} else {
 		err = &brokenDownload{hidden(err)}
+	}
+	if !r.noted {
+		r.noted = true
+		_ = r.api.note(downloadFile, cause) // err says it too
 	}
 	return n, err
 }

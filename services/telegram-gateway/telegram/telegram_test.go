@@ -428,6 +428,7 @@ func TestMetrics(t *testing.T) {
 	s.Message(99, 1, "Let me in.", nil) // throttled, and handled again
 	s.confirmed()
 	s.With(func() { s.Files["f1"] = []byte("Its text.") })
+	s.Fail("file", fault{}) // cut after half of it
 	s.Message(7, 1, "A note.", nil)
 	s.Message(7, 2, "", document("f1", "plan.md", 9))
 	s.Message(7, 3, "/status", nil)
@@ -441,7 +442,7 @@ func TestMetrics(t *testing.T) {
 		"telegram_update_lag_seconds":                6,
 		"telegram_api_calls_total getUpdates failed": 1, "telegram_api_calls_total deleteWebhook ok": 1,
 		"telegram_api_calls_total sendMessage throttled": 1, "telegram_api_calls_total sendMessage failed": 0,
-		"telegram_api_calls_total getFile ok": 1, "telegram_api_calls_total getFile refused": 1, "telegram_api_calls_total download ok": 1,
+		"telegram_api_calls_total getFile ok": 2, "telegram_api_calls_total getFile refused": 1, "telegram_api_calls_total download ok": 1, "telegram_api_calls_total download failed": 1,
 		"telegram_replies_open": 2, "telegram_oldest_unanswered_seconds": 0,
 	} {
 		require.Eventually(t, func() bool { return s.figures()[series] == want }, 20*time.Second, 20*time.Millisecond, "%s is %v", series, want)
