@@ -29,6 +29,7 @@ var rooms = []room{
 	{"pkg/wire", []string{"pkg/taskstate"}}, // the JSON types of the API
 	{"pkg/batcher", nil},                    // natural batches
 	{"pkg/pause", nil},
+	{"pkg/telegramtest", []string{"pkg/pause"}}, // a Bot API
 
 	// the state of tasks and its stores
 	{"pkg/taskstate/history", []string{"pkg/taskstate"}},                                                       // the rules that a log must keep
@@ -207,10 +208,10 @@ var calls = []struct {
 }
 
 // clients are the packages that send HTTP requests: to the embedding and vector services, for a key set, to
-// RabbitMQ's exporters, to this very machine, to the gateway and to Telegram. The last three start and test servers.
+// RabbitMQ's exporters, to this very machine, to the gateway and to Telegram. The last four start, play and test servers.
 var clients = []string{
 	"pkg/ingest/internal/rest", "pkg/ingest/workflows", "pkg/workflow", "pkg/auth/token", "pkg/mirror", "pkg/process", "services/millweir/client", "services/telegram-gateway/telegram",
-	"pkg/labserver", "pkg/streammq/internal/redistest", "scripts/...",
+	"pkg/labserver", "pkg/telegramtest", "pkg/streammq/internal/redistest", "scripts/...",
 }
 
 // matches tells whether a path fits a pattern: itself, a/... for a and all below it, *test for names that end so.

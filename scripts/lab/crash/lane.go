@@ -9,6 +9,7 @@ import (
 
 	"github.com/millweir/millweir/pkg/ingest/embed/embedtest"
 	"github.com/millweir/millweir/pkg/taskstate"
+	"github.com/millweir/millweir/pkg/telegramtest"
 	"github.com/millweir/millweir/scripts/lab/apiclient"
 	"github.com/millweir/millweir/scripts/lab/await"
 	"github.com/millweir/millweir/scripts/lab/judge"
@@ -52,6 +53,9 @@ type lane struct {
 	seed    uint64                      // of the run
 	lost    bool                        // answers of the embedding service are thrown away
 	on      servers
+	bot     *telegramtest.Server
+	hook    string          // where the webhook of the armed process listens
+	chatted int             // tasks that the messages of chats make
 	clean   []apiclient.Doc // documents whose segments are compared with those of an undisturbed run in the end
 }
 
@@ -64,17 +68,19 @@ func (p *plan) newLane(ctx context.Context, on servers) (*lane, error) {
 	if n > laneLimit {
 		return nil, fmt.Errorf("%d lanes were given up after failures", n-1)
 	}
-	env := slices.Clone(quick)
+	bot, hook := telegramtest.NewServer(), world.FreeAddr()
+	env := append(slices.Clone(quick), botEnv(bot, hook)...)
 	if p.mutant != "" {
 		env = append(env, mutants.Env(p.mutant))
 	}
 	name := fmt.Sprintf("lane-%s-%d", on, n)
 	w, err := p.worlds[on].Part(ctx, n, world.Options{Name: name, Kafka: on == onKafka, RabbitMQ: on == onRabbit, Env: env, Embedder: &embedtest.Options{}, Evidence: true})
 	if err != nil {
+		bot.Close()
 		return nil, err
 	}
 	l := &lane{
-		World: w, on: on, lost: p.kind == "error", seed: p.Seed, load: &apiclient.Record{Accepted: map[string]apiclient.Doc{}, Other: map[int]int{}}, want: map[string]taskstate.Status{},
+		World: w, on: on, bot: bot, hook: hook, lost: p.kind == "error", seed: p.Seed, load: &apiclient.Record{Accepted: map[string]apiclient.Doc{}, Other: map[int]int{}}, want: map[string]taskstate.Status{},
 		number: firstNumber + int(p.Seed%firstNumber)*firstNumber, //nolint:gosec // below a million
 	}
 	if err := l.serve(ctx); err != nil {
@@ -82,6 +88,12 @@ func (p *plan) newLane(ctx context.Context, on servers) (*lane, error) {
 		return nil, err
 	}
 	return l, nil
+}
+
+// Close ends the lane's processes.
+func (l *lane) Close() {
+	l.World.Close()
+	l.bot.Close()
 }
 
 // serve starts the lane's gateway.

@@ -22,6 +22,7 @@ const (
 	consumer  = "kafka-consumer"
 	copier    = "stream-mirror"
 	back      = "rehydrator"
+	telegram  = "telegram-gateway"
 
 	smallDoc = 2_500  // a handful of segments, three batches of embeddings
 	largeDoc = 75_000 // more segments than one batch of vectors
@@ -121,6 +122,18 @@ var scenes = map[string]scene{
 	"mirror.after_ack":         {service: copier, before: steps(uploads(2, smallDoc), copied, finished), Rabbit: true},
 	"rehydrator.after_renew":   {service: back, args: []string{"--mode", "rehydrate", "--once"}, before: steps(uploads(2, smallDoc), copied), Rabbit: true},
 	"rehydrator.after_restore": {service: back, args: restoring, before: steps(uploads(2, smallDoc), copied, databaseLost), after: restored, Rabbit: true, slow: true},
+
+	// messages of Telegram, by long polling and by a webhook
+	"telegram.after_updates":   {service: telegram, nth: 2, during: steps(chat, confirmed, chat), after: answered},
+	"telegram.after_accept":    {service: telegram, during: chat, after: answered},
+	"telegram.after_reply_row": {service: telegram, during: chat, after: answered},
+	"telegram.before_offset":   {service: telegram, during: chat, after: answered},
+	"telegram.after_receipt":   {service: telegram, env: hooked, during: chatThere, after: chatAgain},
+	"telegram.before_ok":       {service: telegram, env: hooked, during: chatThere, after: chatAgain},
+	"telegram.before_send":     {service: telegram, during: chat, after: answered, slow: true},
+	"telegram.after_send":      {service: telegram, during: chat, after: answered, doubled: true, slow: true},
+	"telegram.before_edit":     {service: telegram, before: steps(acknowledged, finished), after: answered, slow: true},
+	"telegram.after_edit":      {service: telegram, before: steps(acknowledged, finished), after: answered, slow: true},
 
 	// the sweeper
 	"gc.after_mark":       {service: reclaimer, before: steps(uploads(1, smallDoc), finished, deleteHere), after: gone, sweeper: true},

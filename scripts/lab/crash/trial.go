@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"sync/atomic"
 	"syscall"
@@ -14,6 +15,7 @@ import (
 	"github.com/millweir/millweir/scripts/lab/apiclient"
 	"github.com/millweir/millweir/scripts/lab/await"
 	"github.com/millweir/millweir/scripts/lab/proc"
+	"github.com/millweir/millweir/scripts/lab/world"
 )
 
 const (
@@ -41,6 +43,7 @@ type scene struct {
 	sweeper bool
 	Kafka   bool // in a lane of the Kafka transport
 	Rabbit  bool // in a lane with copies in RabbitMQ: no copy of an ended task may be left
+	doubled bool // one message of the bot may come twice
 	paid    bool // no text of the trial's documents may have been paid for twice
 	ended   bool // the point is met for deliveries of ended tasks and for those that came twice: paid is asked for the first
 	slow    bool // it waits for something long, and begins first
@@ -71,6 +74,8 @@ type trial struct {
 	more  []apiclient.Doc
 
 	deadLetter string // the id of a dead letter
+	said       []int  // the ids of the messages in the trial's chat
+	spareHook  string // where the webhook of who mends listens
 	hit        bool
 
 	failed atomic.Pointer[error] // of during
@@ -239,7 +244,7 @@ func killed(ctx context.Context, p *proc.Proc) error {
 	return err
 }
 
-// helpers starts who mends: a worker, and a reclaimer or a mirror if the scene asks for it.
+// helpers starts who mends: a worker, and a reclaimer, a mirror or another telegram-gateway if the scene asks for it.
 func (t *trial) helpers() ([]*proc.Proc, error) {
 	names := t.workers()
 	if t.scene.Kafka && t.scene.service != relay {
@@ -251,9 +256,14 @@ func (t *trial) helpers() ([]*proc.Proc, error) {
 	if t.scene.Rabbit {
 		names = append(names, copier)
 	}
+	var env []string
+	if t.scene.service == telegram {
+		names, t.spareHook = append(names, telegram), world.FreeAddr()
+		env = append(slices.Clone(t.scene.env), "TELEGRAM_WEBHOOK_ADDR="+t.spareHook)
+	}
 	var out []*proc.Proc
 	for _, name := range names {
-		p, err := t.Start(name)
+		p, err := t.Start(name, env...)
 		if err != nil {
 			return out, err
 		}

@@ -17,7 +17,7 @@ import (
 const buildTags = "nomsgpack grpcnotrace"
 
 // services are the binaries that drills start.
-var services = []string{"ingest-api", "stream-worker", "reclaimer", "millweir", "outbox-relay", "kafka-consumer", "stream-mirror", "rehydrator"}
+var services = []string{"ingest-api", "stream-worker", "reclaimer", "millweir", "outbox-relay", "kafka-consumer", "stream-mirror", "rehydrator", "telegram-gateway"}
 
 // Bench is where a run lives: the checkout, the binaries and the folder for logs.
 type Bench struct {

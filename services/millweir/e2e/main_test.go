@@ -16,6 +16,7 @@ import (
 	"github.com/millweir/millweir/services/millweir/admin"
 	"github.com/millweir/millweir/services/millweir/cli"
 	"github.com/millweir/millweir/services/millweir/dev"
+	"github.com/millweir/millweir/services/telegram-gateway/telegram"
 )
 
 // roleVariable tells this binary which program it is.
@@ -38,6 +39,8 @@ func TestMain(m *testing.M) {
 		process.Main(process.Spec{Name: "outbox-relay", OperatorAddr: "127.0.0.1:0"}, relay.Run)
 	case "reclaimer":
 		process.Main(process.Spec{Name: "reclaimer", OperatorAddr: "127.0.0.1:0"}, as(worker.RoleReclaimer))
+	case "telegram-gateway":
+		process.Main(process.Spec{Name: "telegram-gateway", OperatorAddr: "127.0.0.1:0"}, telegram.Run)
 	case "millweir":
 		process.Command(func(ctx context.Context) int {
 			std := cli.IO{In: os.Stdin, Out: os.Stdout, Err: os.Stderr, Getenv: os.Getenv}

@@ -9,6 +9,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"strings"
 	"sync"
 	"time"
 
@@ -29,14 +30,15 @@ type client struct {
 	*bot.Bot
 	base string // URL of the bot's methods, with the token
 	http *http.Client
+	figs *metrics
 
 	mu     sync.Mutex
 	failed error     // of the last call
 	silent time.Time // until then Telegram wants to hear nothing (429)
 }
 
-func newClient(cfg Bot) (*client, error) {
-	c := &client{base: cfg.API + "/bot" + cfg.Token.Reveal() + "/", http: &http.Client{}}
+func newClient(cfg Bot, figs *metrics) (*client, error) {
+	c := &client{figs: figs, base: cfg.API + "/bot" + cfg.Token.Reveal() + "/", http: &http.Client{}}
 	var err error
 	c.Bot, err = bot.New(cfg.Token.Reveal(), bot.WithServerURL(cfg.API), bot.WithSkipGetMe(), bot.WithHTTPClient(pollTime, c.http),
 		bot.WithErrorsHandler(func(error) {})) // each call returns its own
@@ -60,7 +62,7 @@ func (c *client) updates(ctx context.Context, offset int64) ([]models.Update, er
 	req.Header.Set("Content-Type", "application/json")
 	res, err := c.http.Do(req)
 	if err != nil {
-		return nil, c.note(fmt.Errorf("getUpdates: %w", hidden(err)))
+		return nil, c.note(getUpdates, fmt.Errorf("getUpdates: %w", hidden(err)))
 	}
 	defer func() { _ = res.Body.Close() }()
 	var answer struct {
@@ -72,27 +74,27 @@ func (c *client) updates(ctx context.Context, offset int64) ([]models.Update, er
 		} `json:"parameters"`
 	}
 	if err := json.NewDecoder(io.LimitReader(res.Body, maxAnswer)).Decode(&answer); err != nil {
-		return nil, c.note(fmt.Errorf("getUpdates: status %d: %w", res.StatusCode, err))
+		return nil, c.note(getUpdates, fmt.Errorf("getUpdates: status %d: %w", res.StatusCode, err))
 	}
 	switch {
 	case answer.OK:
-		return answer.Result, c.note(nil)
+		return answer.Result, c.note(getUpdates, nil)
 	case answer.Parameters.RetryAfter > 0:
-		return nil, c.note(&bot.TooManyRequestsError{Message: answer.Description, RetryAfter: answer.Parameters.RetryAfter})
+		return nil, c.note(getUpdates, &bot.TooManyRequestsError{Message: answer.Description, RetryAfter: answer.Parameters.RetryAfter})
 	default:
-		return nil, c.note(fmt.Errorf("getUpdates: %d %s", res.StatusCode, answer.Description))
+		return nil, c.note(getUpdates, fmt.Errorf("getUpdates: %d %s", res.StatusCode, answer.Description))
 	}
 }
 
 // allowedUpdates are what the bot wants to hear of.
 var allowedUpdates = []string{"message"}
 
-// file opens a file that was sent to the bot. A refusal when Telegram does not give it.
+// file opens a file that was sent to the bot; who reads it notes how the download ends. A refusal when Telegram does not give it.
 func (c *client) file(ctx context.Context, id string) (io.ReadCloser, error) {
 	short, cancel := context.WithTimeout(ctx, callTime)
 	defer cancel()
 	f, err := c.GetFile(short, &bot.GetFileParams{FileID: id})
-	if errors.Is(c.note(err), bot.ErrorBadRequest) {
+	if errors.Is(c.note(getFile, err), bot.ErrorBadRequest) {
 		return nil, &refusal{"Telegram does not give me this file: " + err.Error()}
 	} else if err != nil {
 		return nil, hidden(err)
@@ -103,11 +105,11 @@ func (c *client) file(ctx context.Context, id string) (io.ReadCloser, error) {
 	}
 	res, err := c.http.Do(req)
 	if err != nil {
-		return nil, c.note(fmt.Errorf("download: %w", hidden(err)))
+		return nil, c.note(downloadFile, fmt.Errorf("download: %w", hidden(err)))
 	}
 	if res.StatusCode != http.StatusOK {
 		_ = res.Body.Close()
-		return nil, c.note(fmt.Errorf("download: status %d", res.StatusCode))
+		return nil, c.note(downloadFile, fmt.Errorf("download: status %d", res.StatusCode))
 	}
 	return res.Body, nil
 }
@@ -121,22 +123,26 @@ func (c *client) say(ctx context.Context, chat int64, replyTo int, text string) 
 		p.ReplyParameters = &models.ReplyParameters{MessageID: replyTo, AllowSendingWithoutReply: true}
 	}
 	m, err := c.SendMessage(ctx, p)
-	if c.note(err) != nil {
+	if c.note(sendMessage, err) != nil {
 		return 0, hidden(err)
 	}
 	return m.ID, nil
 }
 
-// edit changes a message.
+// edit changes a message; one that shows the text already is as it should be.
 func (c *client) edit(ctx context.Context, chat int64, id int, text string) error {
 	ctx, cancel := context.WithTimeout(ctx, callTime)
 	defer cancel()
 	_, err := c.EditMessageText(ctx, &bot.EditMessageTextParams{ChatID: chat, MessageID: id, Text: text})
-	return hidden(c.note(err))
+	if errors.Is(err, bot.ErrorBadRequest) && strings.Contains(err.Error(), "message is not modified") { // the API has no code for it
+		err = nil
+	}
+	return hidden(c.note(editMessageText, err))
 }
 
-// note remembers how a call ended, for the readiness and for the next call; it returns err.
-func (c *client) note(err error) error {
+// note counts a call and remembers how it ended, for the readiness and for the next call; it returns err.
+func (c *client) note(method string, err error) error {
+	c.figs.called(method, err)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.failed = nil

@@ -39,28 +39,41 @@ type door struct {
 	api     *client
 	users   map[int64]string // by chat
 	replies *replies
+	figs    *metrics
 	log     *slog.Logger
 	pause   time.Duration // firstPause but in tests
 }
 
 // handle does what an update asks for. An error: it is to be handled again. What is refused, the chat is told.
 func (d *door) handle(ctx context.Context, u models.Update) error {
-	m := u.Message
-	if m == nil {
+	if u.Message == nil {
 		return nil
 	}
+	result, err := d.serve(ctx, u.Message)
+	if err != nil {
+		result = updateFailed
+	}
+	if err == nil || !errors.Is(ctx.Err(), context.Canceled) { // else our own end, or Telegram's, has cut it off
+		d.figs.handled(u.Message, result)
+	}
+	return err
+}
+
+// serve is handle with the result of a message that need not be handled again.
+func (d *door) serve(ctx context.Context, m *models.Message) (result string, err error) {
 	user, served := d.users[m.Chat.ID]
 	if !served {
 		d.log.InfoContext(ctx, "telegram: a chat that is not served", slog.Int64("chat", m.Chat.ID))
-		return d.tell(ctx, m, fmt.Sprintf("This chat is not served. Its id is %d: whoever runs Millweir adds it to TELEGRAM_CHATS, as %d=user.", m.Chat.ID, m.Chat.ID))
+		text := fmt.Sprintf("This chat is not served. Its id is %d: whoever runs Millweir adds it to TELEGRAM_CHATS, as %d=user.", m.Chat.ID, m.Chat.ID)
+		return updateNotServed, d.tell(ctx, m, text)
 	}
 	c := ingest.Caller{Scope: taskstate.Scope{UserID: user, Role: taskstate.RoleUser}, Channel: channel, RequestID: ingest.NewID()}
-	err := d.do(ctx, c, m)
+	err = d.do(ctx, c, m)
 	var no *refusal
 	if errors.As(err, &no) {
-		return d.tell(ctx, m, no.text)
+		return updateRefused, d.tell(ctx, m, no.text)
 	}
-	return err
+	return updateDone, err
 }
 
 // do is handle for a user.
@@ -125,7 +138,7 @@ func (d *door) fetch(ctx context.Context, c ingest.Caller, m *models.Message, na
 		return err
 	}
 	defer func() { _ = body.Close() }()
-	return d.accept(ctx, c, m, download{body}, name, m.Caption)
+	return d.accept(ctx, c, m, &download{Reader: body, api: d.api}, name, m.Caption)
 }
 
 // brokenDownload says that Telegram, not we, could not give a file.
@@ -133,13 +146,27 @@ type brokenDownload struct{ err error }
 
 func (b *brokenDownload) Error() string { return b.err.Error() }
 
-// download marks errors of the reader as Telegram's.
-type download struct{ io.Reader }
+// download marks errors of the reader as Telegram's, and notes its end.
+type download struct {
+	io.Reader
+	api   *client
+	noted bool
+}
 
-func (r download) Read(p []byte) (int, error) {
+func (r *download) Read(p []byte) (int, error) {
 	n, err := r.Reader.Read(p)
-	if err != nil && !errors.Is(err, io.EOF) {
+	if err == nil {
+		return n, nil
+	}
+	cause := err
+	if errors.Is(err, io.EOF) {
+		cause = nil
+	} else {
 		err = &brokenDownload{hidden(err)}
+	}
+	if !r.noted {
+		r.noted = true
+		_ = r.api.note(downloadFile, cause) // err says it too
 	}
 	return n, err
 }
@@ -309,10 +336,10 @@ func (d *door) tell(ctx context.Context, m *models.Message, text string) error {
 	return err
 }
 
-// gone reports whether Telegram will never take this message for this chat.
+// gone reports whether Telegram will never take this message for this chat. A 404 is no word on the chat (that is a 400): the URL is wrong.
 func gone(err error) bool {
 	var moved *bot.MigrateError
-	return errors.Is(err, bot.ErrorForbidden) || errors.Is(err, bot.ErrorBadRequest) || errors.Is(err, bot.ErrorNotFound) || errors.As(err, &moved)
+	return errors.Is(err, bot.ErrorForbidden) || errors.Is(err, bot.ErrorBadRequest) || errors.As(err, &moved)
 }
 
 // words say where a task is.

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/millweir/millweir/pkg/crash"
 	"github.com/millweir/millweir/pkg/ingest/workflows"
 	"github.com/millweir/millweir/pkg/pause"
 	"github.com/millweir/millweir/pkg/sqldb"
@@ -66,8 +67,10 @@ func newReplies(db store, api *client, log *slog.Logger) *replies {
 
 // add writes the row of a reply, unless it is there.
 func (r *replies) add(ctx context.Context, x reply) error {
+	crash.Point("telegram.after_accept")
 	_, err := r.exec(ctx, "Add", x.chat, x.message, x.task, x.name)
 	if err == nil {
+		crash.Point("telegram.after_reply_row")
 		select {
 		case r.added <- struct{}{}:
 		default:
@@ -181,9 +184,15 @@ func (r *replies) tell(ctx context.Context, x reply, text string, last bool) err
 	}
 	id := x.id
 	if id == 0 {
+		crash.Point("telegram.before_send")
 		id, err = r.api.say(ctx, x.chat, x.message, text)
-	} else if err = r.api.edit(ctx, x.chat, id, text); gone(err) && last { // it was deleted: its end is told anew
-		id, err = r.api.say(ctx, x.chat, x.message, text)
+		crash.Point("telegram.after_send")
+	} else {
+		crash.Point("telegram.before_edit")
+		if err = r.api.edit(ctx, x.chat, id, text); gone(err) && last { // it was deleted: its end is told anew
+			id, err = r.api.say(ctx, x.chat, x.message, text)
+		}
+		crash.Point("telegram.after_edit")
 	}
 	switch {
 	case gone(err):

@@ -13,6 +13,7 @@ import (
 
 	"github.com/millweir/millweir/pkg/ingest"
 	"github.com/millweir/millweir/pkg/process"
+	"github.com/millweir/millweir/pkg/telemetry"
 	"github.com/millweir/millweir/pkg/wiring/documents"
 	"github.com/millweir/millweir/pkg/wiring/gateway"
 	_ "github.com/millweir/millweir/pkg/wiring/kafka" // one of the two carries deliveries
@@ -54,7 +55,8 @@ func newDoor(ctx context.Context, p *documents.Parts, app ingest.Service, cfg Bo
 	if err != nil {
 		return nil, err
 	}
-	api, err := newClient(cfg)
+	figs := newMetrics(p.Env.Metrics)
+	api, err := newClient(cfg, figs)
 	if err != nil {
 		return nil, err
 	}
@@ -62,7 +64,9 @@ func newDoor(ctx context.Context, p *documents.Parts, app ingest.Service, cfg Bo
 		p.Env.Log.WarnContext(ctx, "telegram: no chat is served: TELEGRAM_CHATS is not set; write to the bot, and it tells the chat's id")
 	}
 	p.Env.Ready.Register("telegram", api.ready)
-	return &door{app: app, api: api, users: users, replies: newReplies(p.Store, api, p.Env.Log), log: p.Env.Log, pause: firstPause}, nil
+	r := newReplies(p.Store, api, p.Env.Log)
+	telemetry.Register(p.Env.Metrics, newOpenCollector(r))
+	return &door{app: app, api: api, users: users, replies: r, figs: figs, log: p.Env.Log, pause: firstPause}, nil
 }
 
 // services are what tells replies, and what takes updates.

@@ -26,6 +26,7 @@ import (
 	_ "github.com/millweir/millweir/pkg/sqldb/sqlite" // not a separate service's
 	"github.com/millweir/millweir/pkg/taskrun"
 	"github.com/millweir/millweir/pkg/taskstate"
+	"github.com/millweir/millweir/pkg/telegramtest"
 	"github.com/millweir/millweir/pkg/wiring/database"
 	"github.com/millweir/millweir/pkg/wiring/documents"
 	"github.com/millweir/millweir/pkg/wiring/gateway"
@@ -143,6 +144,16 @@ func (s *site) takeIn(user string) {
 	}
 }
 
+// allTold waits until the end of every message's task was told.
+func (s *site) allTold() {
+	s.t.Helper()
+	require.Eventually(s.t, func() bool {
+		var open int
+		require.NoError(s.t, s.parts.Store.Reader().QueryRowContext(context.Background(), "SELECT COUNT(*) FROM telegram_reply WHERE told = 0").Scan(&open))
+		return open == 0
+	}, 20*time.Second, 5*time.Millisecond, "every end is told")
+}
+
 // document is a message's file.
 func document(id, name string, size int) map[string]any {
 	return map[string]any{"text": "", "document": map[string]any{"file_id": id, "file_name": name, "file_size": size}}
@@ -155,17 +166,17 @@ func TestMessagesBecomeTasks(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := newSite(t, in)
-			s.doubled = true
-			s.files["f1"] = []byte("# The file\n\nIts text.")
-			s.message(7, 1, "A note.\nSecond line.", nil)
-			s.message(7, 2, "", document("f1", "plan.md", 21))
-			s.message(-8, 1, "A note.\nSecond line.", nil) // another user's: another document
-			s.update(map[string]any{"edited_message": map[string]any{"message_id": 1}})
+			s.Doubled = true
+			s.Files["f1"] = []byte("# The file\n\nIts text.")
+			s.Message(7, 1, "A note.\nSecond line.", nil)
+			s.Message(7, 2, "", document("f1", "plan.md", 21))
+			s.Message(-8, 1, "A note.\nSecond line.", nil) // another user's: another document
+			s.Update(map[string]any{"edited_message": map[string]any{"message_id": 1}})
 			s.start(s.config())
 			s.confirmed()
 			require.Len(t, s.tasks("ada"), 2)
 			require.Len(t, s.tasks("bob"), 1)
-			s.eventually("three replies", func() bool { return len(s.messages) == 3 })
+			s.eventually("three replies", func() bool { return len(s.Messages) == 3 })
 			s.takeIn("ada")
 			tasks := s.documents("ada")
 			require.Len(t, tasks, 2)
@@ -183,8 +194,8 @@ func TestMessagesBecomeTasks(t *testing.T) {
 			s.finish(tasks[1].ID, "no such thing")
 			s.eventually("two ends", func() bool {
 				var done, failed int
-				for _, m := range s.messages {
-					text := m.Texts[len(m.Texts)-1]
+				for _, m := range s.Messages {
+					text := m.Last()
 					if strings.Contains(text, "Done: it can be searched.") && strings.Contains(text, tasks[0].ID) {
 						done++
 					}
@@ -196,7 +207,7 @@ func TestMessagesBecomeTasks(t *testing.T) {
 			})
 			s.stop()
 			// Started anew it is sent everything again, as by a Telegram that heard no offset: nothing is made or told twice.
-			s.with(func() { s.offset = 0 })
+			s.Again()
 			s.start(s.config())
 			s.confirmed()
 			require.Len(t, s.tasks("ada"), 3)
@@ -205,9 +216,9 @@ func TestMessagesBecomeTasks(t *testing.T) {
 			s.told(-8, s.documents("bob")[0].ID+"\nWaits.")
 			s.finish(s.documents("bob")[0].ID, "")
 			s.told(-8, "Done")
-			s.with(func() {
-				require.Len(t, s.messages, 3)
-				for _, m := range s.messages {
+			s.With(func() {
+				require.Len(t, s.Messages, 3)
+				for _, m := range s.Messages {
 					require.NotZero(t, m.ReplyTo)
 				}
 			})
@@ -232,15 +243,16 @@ func TestTheOffsetMovesAfterTheCommit(t *testing.T) {
 				}
 				return nil
 			}
-			s.message(7, 1, "A note.", nil)
+			s.Message(7, 1, "A note.", nil)
 			s.start(s.config())
 			require.Eventually(t, func() bool { return met.Load() > 0 }, 20*time.Second, time.Millisecond)
-			s.with(func() { require.Zero(t, s.offset); require.Empty(t, s.messages) })
+			require.False(t, s.Confirmed())
+			s.With(func() { require.Empty(t, s.Messages) })
 			away.Store(false)
 			s.confirmed()
 			require.Len(t, s.tasks("ada"), 1)
 			s.told(7, "Waits.")
-			s.with(func() { require.Len(t, s.messages, 1) })
+			s.With(func() { require.Len(t, s.Messages, 1) })
 		})
 	}
 }
@@ -249,26 +261,26 @@ func TestTheOffsetMovesAfterTheCommit(t *testing.T) {
 func TestTelegramIsBroken(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, databases["sqlite"])
-	s.fail("getUpdates", fault{502, "<html>"}, fault{}, fault{409, `{"ok":false,"error_code":409,"description":"Conflict"}`})
-	s.fail("file", fault{}, fault{503, ""})
-	s.fail("getFile", fault{500, `{"ok":false,"error_code":500,"description":"Internal"}`})
-	s.fail("sendMessage", fault{}, fault{429, `{"ok":false,"error_code":429,"description":"Too Many Requests","parameters":{"retry_after":1}}`})
+	s.Fail("getUpdates", fault{Status: 502, Body: "<html>"}, fault{}, fault{Status: 409, Body: `{"ok":false,"error_code":409,"description":"Conflict"}`})
+	s.Fail("file", fault{}, fault{Status: 503, Body: ""})
+	s.Fail("getFile", fault{Status: 500, Body: `{"ok":false,"error_code":500,"description":"Internal"}`})
+	s.Fail("sendMessage", fault{}, fault{Status: 429, Body: `{"ok":false,"error_code":429,"description":"Too Many Requests","parameters":{"retry_after":1}}`})
 	text := strings.Repeat("words of a file ", 1000)
-	s.files["f1"] = []byte(text)
-	s.message(7, 1, "", document("f1", "long.txt", len(text)))
+	s.Files["f1"] = []byte(text)
+	s.Message(7, 1, "", document("f1", "long.txt", len(text)))
 	s.start(s.config())
 	s.confirmed()
 	tasks := s.tasks("ada")
 	require.Len(t, tasks, 1)
 	require.Contains(t, string(tasks[0].Payload), fmt.Sprintf(`"bytes":%d`, len(text)))
 	s.told(7, "long.txt\nTask "+tasks[0].ID+"\nWaits.")
-	s.with(func() {
-		require.Len(t, s.messages, 1)
-		require.Zero(t, s.early, "messages in a pause that Telegram asked for")
+	s.With(func() {
+		require.Len(t, s.Messages, 1)
+		require.Zero(t, s.Early, "messages in a pause that Telegram asked for")
 	})
 
-	s.fail("file", make([]fault, downloadTries)...)
-	s.message(7, 2, "", document("f1", "never.txt", len(text)))
+	s.Fail("file", make([]fault, downloadTries)...)
+	s.Message(7, 2, "", document("f1", "never.txt", len(text)))
 	s.confirmed()
 	s.told(7, "Telegram did not give me never.txt, in 5 tries")
 	require.Len(t, s.tasks("ada"), 1)
@@ -278,7 +290,7 @@ func TestTelegramIsBroken(t *testing.T) {
 func TestRefusals(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, databases["sqlite"])
-	s.files["picture"], s.files["empty"], s.files["large"] = []byte("\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR"), nil, make([]byte, maxFile+1)
+	s.Files["picture"], s.Files["empty"], s.Files["large"] = []byte("\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR"), nil, make([]byte, maxFile+1)
 	s.start(s.config())
 	for i, c := range []struct {
 		text string
@@ -301,15 +313,15 @@ func TestRefusals(t *testing.T) {
 		{"/help@some_bot", nil, "/search WORDS"},
 		{"/start", nil, "/search WORDS"},
 	} {
-		s.message(7, i+1, c.text, c.more)
+		s.Message(7, i+1, c.text, c.more)
 		s.told(7, c.want)
 	}
-	s.message(99, 1, "Let me in", nil)
+	s.Message(99, 1, "Let me in", nil)
 	s.told(99, "This chat is not served. Its id is 99: whoever runs Millweir adds it to TELEGRAM_CHATS, as 99=user.")
 	s.confirmed()
 	require.Empty(t, s.tasks("ada"))
 	for _, text := range append(s.last(7), s.last(99)...) {
-		require.NotContains(t, text, testToken)
+		require.NotContains(t, text, telegramtest.Token)
 	}
 }
 
@@ -318,31 +330,31 @@ func TestCommands(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, databases["sqlite"])
 	s.start(s.config())
-	s.message(7, 1, "A note about weirs.", nil)
+	s.Message(7, 1, "A note about weirs.", nil)
 	s.told(7, "Waits.")
 	id := s.tasks("ada")[0].ID
-	s.message(-8, 1, "/status "+id, nil)
+	s.Message(-8, 1, "/status "+id, nil)
 	s.told(-8, "You have no task")
-	s.message(-8, 2, "/cancel "+id, nil)
+	s.Message(-8, 2, "/cancel "+id, nil)
 	s.told(-8, "You have no task")
-	s.message(7, 2, "/status "+strings.ToUpper(id), nil)
+	s.Message(7, 2, "/status "+strings.ToUpper(id), nil)
 	s.told(7, "Task "+id+"\nWaits.")
-	s.message(7, 3, "/cancel "+id, nil)
+	s.Message(7, 3, "/cancel "+id, nil)
 	s.eventually("the command and the reply say so", func() bool {
 		n := 0
-		for _, m := range s.messages {
-			if m.Chat == 7 && strings.Contains(m.Texts[len(m.Texts)-1], "Cancelled.") {
+		for _, m := range s.Messages {
+			if m.Chat == 7 && strings.Contains(m.Last(), "Cancelled.") {
 				n++
 			}
 		}
 		return n == 2
 	})
-	s.message(7, 4, "/cancel "+id, nil)
+	s.Message(7, 4, "/cancel "+id, nil)
 	s.told(7, "cannot be cancelled")
-	s.message(7, 5, "Another.", nil)
+	s.Message(7, 5, "Another.", nil)
 	s.confirmed()
 	s.takeIn("ada")
-	s.message(7, 6, "/status", nil)
+	s.Message(7, 6, "/status", nil)
 	s.told(7, "Taken in; the task of its document goes on.")
 }
 
@@ -355,15 +367,19 @@ func TestReplies(t *testing.T) {
 			s := newSite(t, in)
 			const n = 12
 			for i := range n {
-				s.message(7, i+1, fmt.Sprint("note ", i), nil)
+				s.Message(7, i+1, fmt.Sprint("note ", i), nil)
 			}
 			s.start(s.config())
 			s.confirmed()
 			s.stop()
-			s.with(func() { s.messages = nil }) // as if none had been told
+			s.With(func() { s.Messages = nil }) // as if none had been told
 			_, err := s.parts.Store.DB().ExecContext(t.Context(), "UPDATE telegram_reply SET reply_id = 0, shown = ''")
 			require.NoError(t, err)
-			api, err := newClient(s.config())
+			waiting, err := newReplies(s.parts.Store, nil, nil).open(t.Context())
+			require.NoError(t, err)
+			require.EqualValues(t, n, waiting.replies)
+			require.Positive(t, waiting.oldest)
+			api, err := newClient(s.config(), newMetrics(nil))
 			require.NoError(t, err)
 			ctx, cancel := context.WithCancel(t.Context())
 			var wg sync.WaitGroup
@@ -372,16 +388,16 @@ func TestReplies(t *testing.T) {
 				r.tick = time.Millisecond
 				wg.Go(func() { _ = r.Run(ctx) })
 			}
-			s.eventually("each is told", func() bool { return len(s.messages) >= n })
-			s.with(func() { s.messages[0].Chat = 0 }) // its message is deleted
+			s.eventually("each is told", func() bool { return len(s.Messages) >= n })
+			s.With(func() { s.Messages[0].Chat = 0 }) // its message is deleted
 			s.takeIn("ada")
 			for _, task := range s.documents("ada") {
 				s.finish(task.ID, "")
 			}
 			s.eventually("each end is told", func() bool {
 				done := 0
-				for _, m := range s.messages {
-					if m.Chat == 7 && strings.Contains(m.Texts[len(m.Texts)-1], "Done") {
+				for _, m := range s.Messages {
+					if m.Chat == 7 && strings.Contains(m.Last(), "Done") {
 						done++
 					}
 				}
@@ -389,21 +405,96 @@ func TestReplies(t *testing.T) {
 			})
 			cancel()
 			wg.Wait()
-			s.with(func() { require.Len(t, s.messages, n+1) })
+			s.With(func() { require.Len(t, s.Messages, n+1) })
 
-			s.fail("sendMessage", fault{403, `{"ok":false,"error_code":403,"description":"Forbidden: bot was blocked by the user"}`})
+			s.Fail("sendMessage", fault{Status: 403, Body: `{"ok":false,"error_code":403,"description":"Forbidden: bot was blocked by the user"}`})
 			s.start(s.config())
-			s.message(7, 100, "blocked", nil)
+			s.Message(7, 100, "blocked", nil)
 			s.confirmed()
 			s.takeIn("ada")
 			s.finish(s.documents("ada")[n].ID, "")
-			require.Eventually(t, func() bool {
-				var open int
-				require.NoError(t, s.parts.Store.Reader().QueryRowContext(t.Context(), "SELECT COUNT(*) FROM telegram_reply WHERE told = 0").Scan(&open))
-				return open == 0
-			}, 20*time.Second, 5*time.Millisecond)
+			s.allTold()
 		})
 	}
+}
+
+// The figures say what came of updates and calls, and what waits.
+func TestMetrics(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, databases["sqlite"])
+	s.Fail("getUpdates", fault{Status: 502, Body: "<html>"})
+	s.Fail("sendMessage", fault{Status: 429, Body: `{"ok":false,"error_code":429,"description":"Too Many Requests","parameters":{"retry_after":1}}`})
+	s.start(s.config())
+	s.Message(99, 1, "Let me in.", nil) // throttled, and handled again
+	s.confirmed()
+	s.With(func() { s.Files["f1"] = []byte("Its text.") })
+	s.Fail("file", fault{}) // cut after half of it
+	s.Message(7, 1, "A note.", nil)
+	s.Message(7, 2, "", document("f1", "plan.md", 9))
+	s.Message(7, 3, "/status", nil)
+	s.Message(7, 4, "", map[string]any{"sticker": map[string]any{"file_id": "x"}})
+	s.Message(7, 5, "", document("f2", "gone.md", 9))
+	s.confirmed()
+	for series, want := range map[string]float64{
+		"telegram_updates_total text done": 1, "telegram_updates_total file done": 1, "telegram_updates_total command done": 1,
+		"telegram_updates_total other refused": 1, "telegram_updates_total file refused": 1,
+		"telegram_updates_total text not_served": 1, "telegram_updates_total text failed": 1, "telegram_updates_total file failed": 0,
+		"telegram_update_lag_seconds":                6,
+		"telegram_api_calls_total getUpdates failed": 1, "telegram_api_calls_total deleteWebhook ok": 1,
+		"telegram_api_calls_total sendMessage throttled": 1, "telegram_api_calls_total sendMessage failed": 0,
+		"telegram_api_calls_total getFile ok": 2, "telegram_api_calls_total getFile refused": 1, "telegram_api_calls_total download ok": 1, "telegram_api_calls_total download failed": 1,
+		"telegram_replies_open": 2, "telegram_oldest_unanswered_seconds": 0,
+	} {
+		require.Eventually(t, func() bool { return s.figures()[series] == want }, 20*time.Second, 20*time.Millisecond, "%s is %v", series, want)
+	}
+}
+
+// figures are all that the bot's metrics say, by name and values of labels; of a histogram the number of observations.
+func (s *site) figures() map[string]float64 {
+	s.t.Helper()
+	families, err := s.parts.Env.Metrics.Gather()
+	require.NoError(s.t, err)
+	out := map[string]float64{}
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			name := f.GetName()
+			for _, l := range m.GetLabel() {
+				name += " " + l.GetValue()
+			}
+			out[name] = m.GetCounter().GetValue() + m.GetGauge().GetValue() + float64(m.GetHistogram().GetSampleCount())
+		}
+	}
+	return out
+}
+
+// What a crash or a lost answer leaves behind a last edit: the message shows the end, and the row does not say so. Telegram refuses the
+// same edit, and nothing is told twice.
+func TestALastEditThatIsNotWrittenDown(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, databases["sqlite"])
+	s.Message(7, 1, "A note.", nil)
+	s.start(s.config())
+	s.told(7, "Waits.")
+	s.takeIn("ada")
+	s.finish(s.documents("ada")[0].ID, "")
+	s.told(7, "Done")
+	s.allTold()
+	s.stop()
+	_, err := s.parts.Store.DB().ExecContext(t.Context(), "UPDATE telegram_reply SET told = 0, shown = ''")
+	require.NoError(t, err)
+	s.start(s.config())
+	s.allTold()
+	require.Len(t, s.last(7), 1)
+}
+
+// A Bot API that is not at TELEGRAM_API_URL is no closed chat: the reply waits for it.
+func TestAWrongAddressLosesNoReply(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, databases["sqlite"])
+	s.Fail("sendMessage", fault{Status: 404, Body: `{"ok":false,"error_code":404,"description":"Not Found"}`})
+	s.Message(7, 1, "A note.", nil)
+	s.start(s.config())
+	s.told(7, "Waits.")
 }
 
 // A webhook takes what has the secret, and says when an update is to be sent again.
@@ -421,11 +512,11 @@ func TestWebhook(t *testing.T) {
 	cfg.WebhookURL = "https://bot.example/hook"
 	require.NoError(t, cfg.WebhookSecret.UnmarshalText([]byte("the_secret-1")))
 	s.start(cfg)
-	s.eventually("it is set", func() bool { return s.calls["setWebhook"] == 1 })
-	api, err := newClient(cfg)
+	s.eventually("it is set", func() bool { return s.Calls["setWebhook"] == 1 })
+	api, err := newClient(cfg, newMetrics(nil))
 	require.NoError(t, err)
 	log := slog.New(slog.DiscardHandler)
-	d := &door{app: s.app, api: api, users: map[int64]string{7: "ada"}, replies: newReplies(s.parts.Store, api, log), log: log}
+	d := &door{app: s.app, api: api, users: map[int64]string{7: "ada"}, replies: newReplies(s.parts.Store, api, log), figs: newMetrics(nil), log: log}
 	hook := &webhook{door: d, cfg: cfg}
 	const update = `{"update_id":1,"message":{"message_id":1,"date":1700000000,"chat":{"id":7},"text":"A note."}}`
 	post := func(method, path, secret, body string) int {
@@ -478,7 +569,7 @@ func TestAWrongTokenIsNotReady(t *testing.T) {
 func TestSettings(t *testing.T) {
 	t.Parallel()
 	good := func() (b Bot) {
-		require.NoError(t, b.Token.UnmarshalText([]byte(testToken)))
+		require.NoError(t, b.Token.UnmarshalText([]byte(telegramtest.Token)))
 		require.NoError(t, b.WebhookSecret.UnmarshalText([]byte("s")))
 		b.API, b.Chats, b.WebhookURL = "https://api.telegram.org", "1=anna,-100=team", "https://bot.example/hook"
 		return b
@@ -497,6 +588,6 @@ func TestSettings(t *testing.T) {
 		b := good()
 		change(&b)
 		require.ErrorContains(t, b.validate(), want)
-		require.NotContains(t, b.validate().Error(), testToken)
+		require.NotContains(t, b.validate().Error(), telegramtest.Token)
 	}
 }

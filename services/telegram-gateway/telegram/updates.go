@@ -17,6 +17,7 @@ import (
 	"github.com/go-telegram/bot"
 	"github.com/go-telegram/bot/models"
 
+	"github.com/millweir/millweir/pkg/crash"
 	"github.com/millweir/millweir/pkg/pause"
 )
 
@@ -25,9 +26,9 @@ const chatsAtOnce = 8
 
 // poll asks for updates until ctx ends. The offset moves when all updates of a turn have been handled.
 func (d *door) poll(ctx context.Context) error {
-	if !d.until(ctx, "deleteWebhook", func(ctx context.Context) error { // else Telegram refuses getUpdates
+	if !d.until(ctx, deleteWebhook, func(ctx context.Context) error { // else Telegram refuses getUpdates
 		_, err := d.api.DeleteWebhook(ctx, &bot.DeleteWebhookParams{})
-		return d.api.note(err)
+		return d.api.note(deleteWebhook, err)
 	}) {
 		return nil
 	}
@@ -40,9 +41,11 @@ func (d *door) poll(ctx context.Context) error {
 			continue
 		}
 		waits.Reset()
+		crash.Point("telegram.after_updates")
 		if !d.handleAll(ctx, updates) {
 			break
 		}
+		crash.Point("telegram.before_offset")
 		for _, u := range updates {
 			offset = max(offset, u.ID+1)
 		}
@@ -112,6 +115,7 @@ func newWebhook(ctx context.Context, d *door, cfg Bot) (*webhook, error) {
 	if err != nil {
 		return nil, fmt.Errorf("listen on TELEGRAM_WEBHOOK_ADDR %s: %w", cfg.WebhookAddr, err)
 	}
+	d.log.InfoContext(ctx, "telegram: listening", slog.String("addr", listener.Addr().String()))
 	return &webhook{door: d, cfg: cfg, listener: listener}, nil
 }
 
@@ -123,11 +127,11 @@ func (w *webhook) Run(ctx context.Context) error {
 	}
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(w.listener) }()
-	w.door.until(ctx, "setWebhook", func(ctx context.Context) error {
+	w.door.until(ctx, setWebhook, func(ctx context.Context) error {
 		_, err := w.door.api.SetWebhook(ctx, &bot.SetWebhookParams{
 			URL: w.cfg.WebhookURL, SecretToken: w.cfg.WebhookSecret.Reveal(), AllowedUpdates: allowedUpdates,
 		})
-		return w.door.api.note(err)
+		return w.door.api.note(setWebhook, err)
 	})
 	select {
 	case err := <-served:
@@ -170,12 +174,15 @@ func (w *webhook) ServeHTTP(out http.ResponseWriter, r *http.Request) {
 		http.Error(out, "not an update: "+err.Error(), http.StatusBadRequest)
 		return
 	}
+	crash.Point("telegram.after_receipt")
 	ctx, cancel := context.WithTimeout(r.Context(), handleTime)
 	defer cancel()
 	if err := w.door.handle(ctx, u); err != nil {
 		w.door.log.WarnContext(ctx, "telegram: an update is to be sent again", logged(err))
 		http.Error(out, "send it again", http.StatusServiceUnavailable)
+		return
 	}
+	crash.Point("telegram.before_ok")
 }
 
 // cmpPath is a URL's path as a request has it.

@@ -11,6 +11,12 @@ WHERE told = 0 AND leased_until <= @now AND (chat_id > ? OR chat_id = ? AND mess
 ORDER BY chat_id, message_id
 LIMIT ?
 
+-- A row that shows nothing was not told anything yet.
+-- name: CountOpen
+SELECT COUNT(*), MIN(CASE WHEN shown = '' THEN created_at END), @now
+FROM telegram_reply
+WHERE told = 0
+
 -- name: Lease
 UPDATE telegram_reply SET leased_until = @in(?) WHERE chat_id = ? AND message_id = ? AND told = 0 AND leased_until = ?
 
