@@ -18,7 +18,7 @@ type Config struct {
 	Queue          string        // RABBITMQ_QUEUE: the quorum queue of the copies
 	RoutingKey     string        // RABBITMQ_ROUTING_KEY
 	DLX            string        // RABBITMQ_DLX: its queue has the same name with dlq for dlx
-	Prefetch       int           // RABBITMQ_PREFETCH: most copies that are taken at once
+	Prefetch       int           // RABBITMQ_PREFETCH: most copies that are taken at once; by a visit ten times as many, up to 500
 	PublishTimeout time.Duration // RABBITMQ_PUBLISH_TIMEOUT_MS: how long a confirm is waited for
 	PublishRetries int           // RABBITMQ_PUBLISH_RETRIES: tries before a task has its row in mirror_failure
 	DeliveryLimit  int           // RABBITMQ_DELIVERY_LIMIT

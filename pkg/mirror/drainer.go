@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/google/uuid"
@@ -14,11 +15,12 @@ import (
 )
 
 const (
-	roundEvery = 15 * time.Minute // without a reason
-	countEvery = time.Second      // of looks at the queue's length
-	fewerEvery = 10 * time.Second // of rounds for a queue that has fewer copies than are known: somebody may hold them for a moment
-	onePace    = time.Millisecond // of each copy: at most 1,000 a second
-	againEvery = time.Second      // until a rotation that was refused is tried again
+	roundEvery  = 15 * time.Minute // without a reason
+	countEvery  = time.Second      // of looks at the queue's length
+	fewerEvery  = 10 * time.Second // of rounds for a queue that has fewer copies than are known: somebody may hold them for a moment
+	onePace     = time.Millisecond // of each copy: at most 1,000 a second
+	visitFactor = 10               // so many times RABBITMQ_PREFETCH a visit takes at once
+	againEvery  = time.Second      // until a rotation that was refused is tried again
 )
 
 // drainer goes round the queue.
@@ -86,7 +88,7 @@ func (d *drainer) round(ctx context.Context) error {
 		if !d.databaseBack(ctx) {
 			return nil
 		}
-		feed, err := d.drain.consume(d.cfg.Prefetch)
+		feed, err := d.drain.consume(d.most())
 		if err != nil {
 			return err
 		}
@@ -103,6 +105,14 @@ func (d *drainer) round(ctx context.Context) error {
 	d.unknown.Store(int64(d.strays))
 	d.known.end()
 	return nil
+}
+
+// most is how many copies are taken at once. A visit goes as fast as it can; the mirror that acts has time.
+func (d *drainer) most() int {
+	if d.visit == nil {
+		return d.cfg.Prefetch
+	}
+	return max(d.cfg.Prefetch, min(visitFactor*d.cfg.Prefetch, mostRows))
 }
 
 // circle takes copies until all were met (over), the database is away or ctx has ended.
@@ -185,10 +195,13 @@ func (d *drainer) settle(ctx context.Context, copies []taken, mark string) error
 		crash.Point("mirror.after_ack")
 	}
 	var failed error
+	var visiting sync.WaitGroup
 	if d.visit != nil && !d.away {
-		failed = d.visit.each(ctx, copies, found)
+		visiting.Go(func() { failed = d.visit.each(ctx, copies, found) })
 	}
-	return errors.Join(d.rotate(ctx, rotate, mark), failed)
+	err = d.rotate(ctx, rotate, mark)
+	visiting.Wait()
+	return errors.Join(err, failed)
 }
 
 // rotate publishes copies at the tail and acknowledges each once that is confirmed. It goes on until all are: a copy that was given back

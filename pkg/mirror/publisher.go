@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"maps"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/google/uuid"
@@ -68,11 +69,8 @@ func (p *publisher) run(ctx context.Context) error {
 			continue
 		}
 		p.log.Reset("database")
-		for more := true; more; {
-			var err error
-			if more, err = p.send(ctx); err != nil {
-				return err
-			}
+		if err := p.send(ctx); err != nil {
+			return err
 		}
 		p.show()
 	}
@@ -287,31 +285,65 @@ func (p *publisher) due(ctx context.Context) []uuid.UUID {
 		p.set(p.topology, nil)
 	}
 	slices.SortFunc(ids, func(a, b uuid.UUID) int { return bytes.Compare(a[:], b[:]) })
-	return ids[:min(len(ids), room, mostRows)]
+	return ids[:min(len(ids), room)]
 }
 
-// send publishes what is due; more: there may be more. Its error ends the connection.
-func (p *publisher) send(ctx context.Context) (more bool, err error) {
+// batch are tasks whose copies are published together.
+type batch struct {
+	ids   []uuid.UUID
+	tasks []taskstate.Task // those of ids that are unfinished
+	err   error
+}
+
+// send publishes what is due, batch by batch: while the confirms of one come the rows of the next are read. It ends with the first batch
+// of which a task has no copy. Its error ends the connection.
+func (p *publisher) send(ctx context.Context) error {
 	ids := p.due(ctx)
 	if len(ids) == 0 {
-		return false, nil
+		return nil
 	}
-	tasks, err := p.rows.tasks(ctx, ids)
-	if err != nil {
-		p.databaseAway(ctx, err)
-		return false, nil
+	reading, stop := context.WithCancel(ctx)
+	batches := make(chan batch)
+	var reader sync.WaitGroup
+	reader.Go(func() {
+		defer close(batches)
+		for some := range slices.Chunk(ids, mostRows) {
+			one := batch{ids: some}
+			one.tasks, one.err = p.rows.tasks(reading, some)
+			select {
+			case batches <- one:
+			case <-reading.Done():
+				return
+			}
+		}
+	})
+	defer reader.Wait()
+	defer stop()
+	for one := range batches {
+		if one.err != nil {
+			p.databaseAway(ctx, one.err)
+			return nil
+		}
+		if whole, err := p.sendBatch(ctx, one); err != nil || !whole {
+			return err
+		}
 	}
-	open := make(map[uuid.UUID]bool, len(tasks))
-	for _, t := range tasks {
+	return nil
+}
+
+// sendBatch publishes one batch; whole: each has a copy.
+func (p *publisher) sendBatch(ctx context.Context, one batch) (whole bool, err error) {
+	open := make(map[uuid.UUID]bool, len(one.tasks))
+	for _, t := range one.tasks {
 		open[uuid.MustParse(t.ID)] = true
 	}
-	for _, id := range ids {
+	for _, id := range one.ids {
 		if !open[id] {
 			delete(p.missing, id) // it has ended meanwhile: never copied
 		}
 	}
 	p.publishing.RLock()
-	failures, err := p.publishAll(ctx, tasks)
+	failures, err := p.publishAll(ctx, one.tasks)
 	p.publishing.RUnlock()
 	// Also when the connection has ended, and ctx with it: RabbitMQ was asked and has not confirmed.
 	if dbErr := p.rows.putFailures(context.WithoutCancel(ctx), failures); dbErr != nil {
@@ -321,7 +353,7 @@ func (p *publisher) send(ctx context.Context) (more bool, err error) {
 			p.failing[f.id] = true
 		}
 	}
-	return len(ids) == mostRows && len(failures) == 0, err
+	return len(failures) == 0, err
 }
 
 // publishAll publishes the copies of tasks, each with all its tries, and returns those that have none after them, or when the connection has ended.

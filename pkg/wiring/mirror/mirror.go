@@ -21,7 +21,7 @@ type Rabbit struct {
 	Queue          string      `envconfig:"RABBITMQ_QUEUE" default:"rise.tasks.quorum" desc:"quorum queue of the copies"`
 	RoutingKey     string      `envconfig:"RABBITMQ_ROUTING_KEY" default:"rise.tasks" desc:"routing key of the copies"`
 	DLX            string      `envconfig:"RABBITMQ_DLX" default:"rise.tasks.dlx" desc:"dead letter exchange; its queue has dlq for dlx in its name"`
-	Prefetch       int         `envconfig:"RABBITMQ_PREFETCH" default:"50" allowed:"1..1000" desc:"most copies that are taken at once"`
+	Prefetch       int         `envconfig:"RABBITMQ_PREFETCH" default:"50" allowed:"1..1000" desc:"most copies that are taken at once; a round of the rehydrator takes ten times as many, up to 500"`
 	TimeoutMS      int         `envconfig:"RABBITMQ_PUBLISH_TIMEOUT_MS" default:"3000" allowed:"1..600000" desc:"how long a confirm is waited for"`
 	Retries        int         `envconfig:"RABBITMQ_PUBLISH_RETRIES" default:"3" allowed:"1..100" desc:"tries before a task counts as one without a copy"`
 	DeliveryLimit  int         `envconfig:"RABBITMQ_DELIVERY_LIMIT" default:"5" allowed:"1..1000000" desc:"deliveries of a copy without an acknowledgement after which RabbitMQ makes it a dead letter"`

@@ -38,6 +38,8 @@ const (
 type Wish struct {
 	Mode                  string
 	Once, DryRun, Restore bool
+
+	room int // bytes of lost tasks' payloads that a round keeps; 0: mostHeld
 }
 
 // Help describes the flags.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/rand"
 	"flag"
+	"fmt"
 	"io"
 	"log/slog"
 	"path/filepath"
@@ -262,6 +263,49 @@ func TestALostDatabaseComesBack(t *testing.T) {
 			}
 			require.Equal(t, 2, s.number("SELECT COUNT(*) FROM knowledge_document d JOIN knowledge_base b ON b.id = d.base_id WHERE b.name = 'letters'"))
 			require.Equal(t, ids[:2], s.upload("letters", "one", "two"), "the client's own repeat finds them")
+		})
+	}
+}
+
+// The versions of a document come back in their order, whatever that of their copies, also when what a round may keep is not enough for
+// one of them.
+func TestVersionsComeBackInTheirOrder(t *testing.T) {
+	t.Parallel()
+	for name, room := range map[string]int{"in one round": 0, "some in further rounds": 700, "all in further rounds": 1} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newSite(t, databases["mariadb"], "")
+			anna := ingest.Caller{Scope: taskstate.Scope{UserID: "anna", Role: taskstate.RoleUser}, Channel: "http"}
+			var ids []string
+			document := ""
+			for i := range 4 {
+				f, err := s.app.Receive(t.Context(), strings.NewReader(strings.Repeat("text ", i+1)), "a.txt")
+				require.NoError(t, err)
+				a, err := s.app.Accept(t.Context(), anna, ingest.Upload{File: f, DocumentID: document})
+				require.NoError(t, err)
+				ids, document = append(ids, a.Task.ID), a.Task.DocumentID
+			}
+			open := s.number("SELECT COUNT(*) FROM ingest_task WHERE status = 'QUEUED'")
+			require.Equal(t, 4, open)
+			others := s.upload("", "one", "two")
+			s.copied(open + 2)
+			s.settings.Worker.Shared.Store = databases["mariadb"](t)
+			s.open()
+			out, err := s.wish(Wish{Mode: Rehydrate, Restore: true, Once: true, room: room})
+			require.NoError(t, err)
+			require.Contains(t, out, fmt.Sprintf("%d rows restored", open+2))
+			require.Equal(t, taskstate.StatusQueued, s.status(others[1]))
+			rows, err := s.parts.Store.Reader().QueryContext(t.Context(), "SELECT task_id FROM document_version WHERE document_id = ? ORDER BY no", document)
+			require.NoError(t, err)
+			defer rows.Close() //nolint:errcheck // read to its end
+			var got []string
+			for rows.Next() {
+				var id string
+				require.NoError(t, rows.Scan(&id))
+				got = append(got, id)
+			}
+			require.NoError(t, rows.Err())
+			require.Equal(t, ids[len(ids)-open:], got)
 		})
 	}
 }

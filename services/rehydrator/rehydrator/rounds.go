@@ -1,10 +1,12 @@
 package rehydrator
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/millweir/millweir/pkg/crash"
@@ -37,12 +39,21 @@ type did struct {
 	refused                                  []error // tasks that could not be restored
 }
 
-// round goes round once and gives every QUEUED task a delivery. With --restore it goes round again, as often as it takes, and makes the
-// rows of lost tasks: the tasks of one document in the order of their ids, whatever that of the copies.
+// mostHeld bounds the payloads of lost tasks that a round keeps until its end.
+const mostHeld = 64 << 20
+
+// restoreBatch is how many tasks are restored at once.
+const restoreBatch = 500
+
+// round goes round once and gives every QUEUED task a delivery. With --restore it makes the rows of lost tasks: at the end of the round, for
+// the tasks of one document come in the order of their ids, whatever that of the copies. Those that would take too much memory until then it
+// meets again in further rounds.
 func (r *rounds) round(ctx context.Context) (did, error) {
 	var out did
 	done := map[string]bool{}
 	lost := map[string][]string{} // ids of lost tasks by document
+	var held []taskstate.Task
+	room := cmp.Or(r.wish.room, mostHeld)
 	err := r.copies.Visit(ctx, mirror.Visit{Look: r.wish.DryRun, Each: func(ctx context.Context, copies []mirror.Copy) error {
 		var queued []string
 		fresh := map[string]bool{}
@@ -57,6 +68,9 @@ func (r *rounds) round(ctx context.Context) (did, error) {
 				key := document(c.Task)
 				lost[key] = append(lost[key], id)
 				out.missing++
+				if size := len(c.Task.Payload); r.wish.Restore && size <= room {
+					held, room = append(held, c.Task), room-size
+				}
 			case taskstate.StatusQueued:
 				queued = append(queued, id)
 			case taskstate.StatusSucceeded, taskstate.StatusDead, taskstate.StatusCancelled:
@@ -82,7 +96,19 @@ func (r *rounds) round(ctx context.Context) (did, error) {
 		out.restored = out.missing
 		return out, nil
 	}
-	return out, r.restore(ctx, lost, &out)
+	for _, ids := range lost {
+		slices.Sort(ids)
+	}
+	slices.SortFunc(held, func(a, b taskstate.Task) int { return strings.Compare(a.ID, b.ID) })
+	for before := -1; len(lost) > 0 && before != len(out.refused)+out.restored; { // each document's next task in each turn
+		before = len(out.refused) + out.restored
+		for some := range slices.Chunk(held, restoreBatch) {
+			if err := r.restore(ctx, some, lost, &out); err != nil {
+				return out, err
+			}
+		}
+	}
+	return out, r.meetAgain(ctx, lost, &out)
 }
 
 // document is what the order of lost tasks goes by: one without a document has none.
@@ -93,40 +119,48 @@ func document(t taskstate.Task) string {
 	return t.DocumentID
 }
 
-// restore goes round until every lost task has its row or was refused.
-func (r *rounds) restore(ctx context.Context, lost map[string][]string, out *did) error {
-	for _, ids := range lost {
-		slices.Sort(ids)
+// restore makes the rows of those tasks that are the next of their documents, one of each, and takes them out of lost.
+func (r *rounds) restore(ctx context.Context, some []taskstate.Task, lost map[string][]string, out *did) error {
+	var turn []taskstate.Task
+	has := map[string]bool{} // a document's copies may come twice
+	for _, t := range some {
+		if ids := lost[document(t)]; len(ids) > 0 && ids[0] == t.ID && !has[t.ID] {
+			has[t.ID] = true
+			turn = append(turn, t)
+		}
 	}
+	if len(turn) == 0 {
+		return nil
+	}
+	restored := r.app.Restore(ctx, turn)
+	crash.Point("rehydrator.after_restore")
+	for i, err := range restored {
+		switch {
+		case err == nil:
+			out.restored++
+		case errors.Is(err, app.ErrNoCopy), errors.Is(err, ingest.ErrUploadExpired), errors.Is(err, tasks.ErrKeyReused):
+			out.refused = append(out.refused, err)
+		default:
+			return err
+		}
+		key := document(turn[i])
+		if lost[key] = lost[key][1:]; len(lost[key]) == 0 {
+			delete(lost, key)
+		}
+	}
+	return nil
+}
+
+// meetAgain goes round until every lost task has its row or was refused.
+func (r *rounds) meetAgain(ctx context.Context, lost map[string][]string, out *did) error {
 	for len(lost) > 0 {
 		before := len(out.refused) + out.restored
 		err := r.copies.Visit(ctx, mirror.Visit{Each: func(ctx context.Context, copies []mirror.Copy) error {
-			var turn []taskstate.Task
-			for _, c := range copies {
-				if ids := lost[document(c.Task)]; len(ids) > 0 && ids[0] == c.Task.ID && !contains(turn, c.Task.ID) {
-					turn = append(turn, c.Task)
-				}
+			met := make([]taskstate.Task, len(copies))
+			for i, c := range copies {
+				met[i] = c.Task
 			}
-			if len(turn) == 0 {
-				return nil
-			}
-			restored := r.app.Restore(ctx, turn)
-			crash.Point("rehydrator.after_restore")
-			for i, err := range restored {
-				switch {
-				case err == nil:
-					out.restored++
-				case errors.Is(err, app.ErrNoCopy), errors.Is(err, ingest.ErrUploadExpired), errors.Is(err, tasks.ErrKeyReused):
-					out.refused = append(out.refused, err)
-				default:
-					return err
-				}
-				key := document(turn[i])
-				if lost[key] = lost[key][1:]; len(lost[key]) == 0 {
-					delete(lost, key)
-				}
-			}
-			return nil
+			return r.restore(ctx, met, lost, out)
 		}})
 		if err != nil {
 			return err
@@ -151,10 +185,6 @@ func (r *rounds) gone(ctx context.Context, lost map[string][]string) error {
 		err = fmt.Errorf("the copies of %d tasks without a row were not met again, %s is one: somebody else holds them; run it again", len(missing), missing[0].ID)
 	}
 	return err
-}
-
-func contains(all []taskstate.Task, id string) bool {
-	return slices.ContainsFunc(all, func(t taskstate.Task) bool { return t.ID == id })
 }
 
 // deliver promises QUEUED tasks anew and adds their deliveries; it returns how many.
