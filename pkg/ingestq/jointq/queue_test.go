@@ -14,6 +14,7 @@ import (
 
 	"github.com/millweir/millweir/pkg/ingestq"
 	"github.com/millweir/millweir/pkg/labserver"
+	"github.com/millweir/millweir/pkg/streammq/stream"
 	pb "github.com/millweir/millweir/proto"
 )
 
@@ -264,4 +265,29 @@ type noRequeue struct{ Member }
 
 func (noRequeue) Requeue(context.Context, []ingestq.Copy) (int, error) {
 	return 0, errors.Join(ingestq.ErrUnavailable)
+}
+
+// Of lost deliveries the stream counts that was read least far: what was promised before has been read in both.
+func TestTheSmallerWatermarkCounts(t *testing.T) {
+	t.Parallel()
+	for _, older := range []string{document, workflow} {
+		younger := map[string]string{document: workflow, workflow: document}[older]
+		r := newRig(t, labserver.RedisURL(t))
+		q := r.member(t, nil)
+		at := func(taskType string) time.Time {
+			ids, err := q.Publish(t.Context(), tasks(taskType, 1))
+			require.NoError(t, err)
+			_, own := splitID(ids[0])
+			id, _ := stream.ParseID(own)
+			return id.Time()
+		}
+		first := at(older)
+		second := first
+		for second.Equal(first) { // ids are in ms
+			second = at(younger)
+		}
+		w, err := q.Watermark(t.Context())
+		require.NoError(t, err)
+		require.True(t, w.At.Equal(first), "%s, not %s", w.At, first)
+	}
 }

@@ -73,7 +73,7 @@ var scenes = []struct {
 	{"switch", onPartitions, 3, nil, work.PartitionsSwitch, "from one stream to partitions with tasks in flight, all killed"},
 	{"defaults", onRedis, 20, append(loaded, "I6"), work.Defaults, "workers at work, gateway, reclaimer and Redis killed, on default settings"},
 	{"full-load", onRedis, 8, []string{"I6", "I13", "I15", "I17", "I25", "L4", "L5"}, fullload.Run, "workers, reclaimer and Redis killed by turns while 1,000 tasks a second and more run"},
-	{"calm", onMirror, 3, nil, mirror.Calm, "nothing: every copy goes with its task"},
+	{"calm", onMirror, 3, nil, mirror.Calm, "nothing: every copy goes with its task, of documents and of texts by Telegram"},
 	{"kill9", onMirror, 3, append(loaded, "I6"), work.Kill9, "gateway, workers, reclaimer and mirrors killed at random"},
 	{"rabbit-lost", onMirror, 4, nil, mirror.RabbitLost, "RabbitMQ purged, stopped, and started with nothing, twice"},
 	{"confirm", onMirror, 4, nil, mirror.Confirm, "RabbitMQ paused: it confirms nothing"},

@@ -161,6 +161,9 @@ func parseCommand(line string) (command, bool) {
 	return c, true
 }
 
+// taskStream is the stream of workflow tasks (contract §5).
+const taskStream = "queue:tasks"
+
 // parseAcks are the acknowledgements of one line.
 func parseAcks(line, db string) []fsck.Ack {
 	c, ok := parseCommand(line)
@@ -168,6 +171,9 @@ func parseAcks(line, db string) []fsck.Ack {
 		return nil
 	}
 	partition := ""
+	if c.args[0] == taskStream {
+		partition = "/" // as deliveries of workflow tasks are named
+	}
 	if number, ok := strings.CutPrefix(c.args[0], "stream:topic:"+streamq.Topic+":p:"); ok {
 		partition = number + ":" // as deliveries of partitions are named
 	}

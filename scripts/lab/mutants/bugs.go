@@ -70,6 +70,9 @@ var bugs = []bug{
 	{"m40", "a run's row that stays when its task is put back", []check{{"pkg/workflow", "TestARunsRowFollowsItsTask/sqlite", ""}}},
 	{"m41", "a workflow that takes in again what an attempt before has taken in", []check{{"pkg/ingest/workflows", "TestAnAddressIsTakenInOnce", ""}}},
 	{"m42", "an address that is not judged when it is dialed", []check{{"pkg/ingest/workflows", "TestPrivateAddressesAreNotFetched", ""}}},
+	// The stream of workflow tasks.
+	{"m43", "a delivery of a read that went on, which nobody takes and nobody returns", []check{{"pkg/ingestq/jointq", "TestWhatNobodyTakesGoesBack", ""}}},
+	{"m44", "the read watermark of the stream that was read furthest", []check{{"pkg/ingestq/jointq", "TestTheSmallerWatermarkCounts", ""}}},
 	{"m17", "an idempotency key that is everybody's", []check{{"pkg/ingest/upload", "TestIdempotencyKey", ""}}},
 }
 

@@ -274,6 +274,14 @@ var patches = map[string][]patch{
 	}
 `},
 	},
+	"m43": {
+		{file: "pkg/ingestq/jointq/queue.go", old: "\tif len(copies) == 0 {\n", text: `	if len(copies) == 0 || seededBug("m43") {
+`},
+	},
+	"m44": {
+		{file: "pkg/ingestq/ingestq.go", old: "\t\tif out.At.IsZero() || h.At.Before(out.At) {\n", text: `		if out.At.IsZero() || h.At.Before(out.At) != seededBug("m44") {
+`},
+	},
 	"m27": {
 		{file: "pkg/taskstate/operate.go", old: "\tc := change(t, m).to(StatusQueued, r, a, message).queued()\n", text: `	c := change(t, m).to(StatusQueued, r, a, message)
 	if !seededBug("m27") {

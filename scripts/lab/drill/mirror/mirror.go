@@ -7,9 +7,11 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/millweir/millweir/pkg/taskstate"
+	"github.com/millweir/millweir/pkg/telegramtest"
 	"github.com/millweir/millweir/scripts/lab/apiclient"
 	"github.com/millweir/millweir/scripts/lab/await"
 	"github.com/millweir/millweir/scripts/lab/drill/stage"
@@ -56,12 +58,22 @@ func gone(ctx context.Context, c *stage.Cluster) (time.Duration, error) {
 	return time.Since(began), err
 }
 
-// Calm breaks nothing: the copies of a load are gone soon after its last end.
+// Calm breaks nothing: documents come by HTTP, and texts by Telegram at the same time. The copies of all are gone soon after the last end,
+// and each text has one answer that says its end.
 func Calm(ctx context.Context, s *stage.Stage) (string, error) {
-	most := 0
+	most, texts := 0, 0
+	bot := telegramtest.NewServer()
+	defer bot.Close()
 	return stage.Storm{
 		Faults: func(ctx context.Context, c *stage.Cluster) error {
-			_, err := s.Rounds(ctx, func(int) error {
+			_, err := c.Add("telegram-gateway", "TELEGRAM_BOT_TOKEN="+telegramtest.Token, "TELEGRAM_API_URL="+bot.URL,
+				fmt.Sprintf("TELEGRAM_CHATS=%d=%s", chat, world.Everybody))
+			if err != nil {
+				return err
+			}
+			_, err = s.Rounds(ctx, func(round int) error {
+				texts++
+				bot.Message(chat, texts, fmt.Sprintf("Text %d of a chat.", texts), nil)
 				met, err := c.Copies(ctx)
 				most = max(most, len(met))
 				return err
@@ -69,13 +81,29 @@ func Calm(ctx context.Context, s *stage.Stage) (string, error) {
 			return err
 		},
 		Judge: func(ctx context.Context, c *stage.Cluster, load *apiclient.Record) (string, error) {
+			answered := await.Until(ctx, copiedLimit, every, func(context.Context) error { return allTold(bot, texts) })
 			took, err := gone(ctx, c)
 			if err == nil && most == 0 {
 				err = errors.New("no task was ever seen to have a copy")
 			}
-			return fmt.Sprintf("up to %d copies at once, none left after %.1f s", most, took.Seconds()), errors.Join(err, stage.Undisturbed(load))
+			return fmt.Sprintf("up to %d copies at once, none left after %.1f s; %d texts answered", most, took.Seconds(), texts),
+				errors.Join(answered, err, stage.Undisturbed(load))
 		},
 	}.Run(ctx, s)
+}
+
+// chat is who talks to the bot.
+const chat = 7
+
+// allTold says which text of the chat has no answer, more than one, or one that does not say the end.
+func allTold(bot *telegramtest.Server, texts int) error {
+	for id := 1; id <= texts; id++ {
+		all := bot.Replies(chat, int64(id))
+		if len(all) != 1 || !strings.Contains(all[0].Last(), "Done") {
+			return fmt.Errorf("text %d has the answers %v", id, all)
+		}
+	}
+	return nil
 }
 
 // RabbitLost takes the copies away in every way: those of unfinished tasks are made again, and the tasks run on.
