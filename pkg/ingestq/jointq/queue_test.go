@@ -3,6 +3,7 @@ package jointq
 import (
 	"context"
 	"errors"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -281,11 +282,11 @@ func TestTheSmallerWatermarkCounts(t *testing.T) {
 			id, _ := stream.ParseID(own)
 			return id.Time()
 		}
-		first := at(older)
-		second := first
-		for second.Equal(first) { // ids are in ms
-			second = at(younger)
+		first, clock := at(older), r.bench(t, first).Clock
+		for !clock().Truncate(time.Millisecond).After(first) { // ids are in ms
+			runtime.Gosched()
 		}
+		require.True(t, at(younger).After(first))
 		w, err := q.Watermark(t.Context())
 		require.NoError(t, err)
 		require.True(t, w.At.Equal(first), "%s, not %s", w.At, first)
