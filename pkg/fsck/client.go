@@ -67,8 +67,8 @@ func (c *checker) readClient(context.Context) error {
 // add gathers one record.
 func (v *clientView) add(r ClientRecord) {
 	switch r.Op {
-	case OpUpload, OpReplace, OpImport:
-		v.addUpload(r)
+	case OpUpload, OpReplace, OpImport, OpApply:
+		v.addMaker(r)
 	case OpDelete:
 		if r.Outcome != OutcomeRefused {
 			v.withdrawn[r.Document] = true
@@ -94,8 +94,8 @@ func (v *clientView) add(r ClientRecord) {
 	}
 }
 
-// addUpload gathers a request that took a file.
-func (v *clientView) addUpload(r ClientRecord) {
+// addMaker gathers a request that makes a task.
+func (v *clientView) addMaker(r ClientRecord) {
 	if r.Key != "" {
 		at := clientKey{r.User, r.Key}
 		if v.keys[at] == nil {

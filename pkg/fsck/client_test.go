@@ -36,6 +36,9 @@ func TestWhatTheClientLogSaysOfTasks(t *testing.T) {
 		"a lost request was another user's":       {"I13", func(w *world) { w.unanswered(); w.client[0].User = "mallory" }, "no request in the client log"},
 		"it was refused":                          {"I13", func(w *world) { w.unanswered(); w.client[0].Outcome = fsck.OutcomeRefused }, "no request in the client log"},
 		"without a key, and no request was lost":  {"I13", func(w *world) { w.client = w.client[1:]; w.keyless() }, "no request in the client log"},
+		"a client asked for a workflow": {"I13", func(w *world) {
+			w.client[0] = fsck.ClientRecord{Op: fsck.OpApply, User: w.client[0].User, Outcome: fsck.OutcomeOK, Task: w.client[0].Task}
+		}, ""},
 		"a source made it":                        {"I13", func(w *world) { w.client = w.client[1:]; w.madeBy("system:import") }, ""},
 		"a log that is not whole":                 {"I13", func(w *world) { w.client = w.client[1:]; w.options.WholeClient = false }, ""},
 		"a document of a log that is not whole":   {"I12", func(w *world) { w.gone(); w.options.WholeClient = false }, ""},

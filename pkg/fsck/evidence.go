@@ -119,11 +119,12 @@ const (
 	OutcomeMaybe   Outcome = "maybe"
 )
 
-// The operations of a client. The first three take a file.
+// The operations of a client. The first three take a file, and with the fourth they make a task.
 const (
 	OpUpload  = "upload"  // BodyHash, Key; with force too
 	OpReplace = "replace" // a new version of Document
 	OpImport  = "import"  // a task that another source made
+	OpApply   = "apply"   // a workflow
 	OpDelete  = "delete"
 	OpCancel  = "cancel"
 	OpRetry   = "retry"

@@ -13,26 +13,28 @@ import (
 type Code string
 
 // The codes that a document can fail with.
-// Permanent ones go to DEAD at once (contract §2); the others are tried again.
+// Permanent ones go to DEAD at once, suspended ones wait for a person (contract §2); the others are tried again.
 const (
-	CodeEmpty           Code = "EMPTY_FILE"         // permanent: no bytes, or no text in them
-	CodeEncrypted       Code = "ENCRYPTED"          // permanent: needs a password
-	CodeUnsupportedType Code = "UNSUPPORTED_TYPE"   // permanent: no reader for this content
-	CodeCorrupt         Code = "CORRUPT"            // permanent: the reader cannot make sense of it
-	CodeLimitExceeded   Code = "LIMIT_EXCEEDED"     // permanent: a bomb, or larger than a limit
-	CodeNeedsOCR        Code = "NEEDS_OCR"          // permanent: pictures of text only
-	CodeEncoding        Code = "ENCODING_UNKNOWN"   // permanent: no charset fits
-	CodeDimension       Code = "DIMENSION_MISMATCH" // permanent: the model's vectors do not fit the base
-	CodeEmbedRejected   Code = "EMBEDDING_REJECTED" // permanent: the service refuses this text
-	CodeExtractCrashed  Code = "EXTRACT_CRASHED"    // the child died or ran out of memory or time
-	CodeEmbed           Code = "EMBEDDING_UNAVAILABLE"
-	CodeVector          Code = "VECTOR_STORE_UNAVAILABLE"
-	CodeVectorRejected  Code = "VECTOR_STORE_REJECTED" // permanent: the store refuses the request itself
-	CodeThrottled       Code = "THROTTLED"
-	CodeFileMissing     Code = "FILE_MISSING" // permanent: the stored file is gone
-	CodeFileDamaged     Code = "FILE_DAMAGED" // permanent: the stored file has other bytes than were uploaded
-	CodeStalled         Code = "STALLED"
-	CodeInternal        Code = "INTERNAL"
+	CodeEmpty           Code = "EMPTY_FILE"       // permanent: no bytes, or no text in them
+	CodeEncrypted       Code = "ENCRYPTED"        // permanent: needs a password
+	CodeUnsupportedType Code = "UNSUPPORTED_TYPE" // permanent: no reader for this content
+	CodeCorrupt         Code = "CORRUPT"          // permanent: the reader cannot make sense of it
+	CodeLimitExceeded   Code = "LIMIT_EXCEEDED"   // permanent: a bomb, or larger than a limit
+	CodeNeedsOCR        Code = "NEEDS_OCR"        // permanent: pictures of text only
+	CodeEncoding        Code = "ENCODING_UNKNOWN" // permanent: no charset fits
+	// CodeDimension: the model's vectors do not fit the base. A person decides (suspended); permanent when the vector store refuses them.
+	CodeDimension      Code = "DIMENSION_MISMATCH"
+	CodeModelUnusable  Code = "EMBEDDING_MODEL_UNUSABLE" // suspended: the service refuses the model, the key, or every text
+	CodeEmbedRejected  Code = "EMBEDDING_REJECTED"       // permanent: the service refuses this text
+	CodeExtractCrashed Code = "EXTRACT_CRASHED"          // the child died or ran out of memory or time
+	CodeEmbed          Code = "EMBEDDING_UNAVAILABLE"
+	CodeVector         Code = "VECTOR_STORE_UNAVAILABLE"
+	CodeVectorRejected Code = "VECTOR_STORE_REJECTED" // permanent: the store refuses the request itself
+	CodeThrottled      Code = "THROTTLED"
+	CodeFileMissing    Code = "FILE_MISSING" // permanent: the stored file is gone
+	CodeFileDamaged    Code = "FILE_DAMAGED" // permanent: the stored file has other bytes than were uploaded
+	CodeStalled        Code = "STALLED"
+	CodeInternal       Code = "INTERNAL"
 )
 
 // Failure is an error whose cause is known.
@@ -41,6 +43,7 @@ const (
 type Failure struct {
 	Code       Code
 	Permanent  bool
+	Suspend    bool // no fault of the document: a person has to look, and no attempt is counted
 	Throttled  bool
 	RetryAfter time.Duration // named by the service; 0 when it named none
 	Remedy     string
@@ -61,6 +64,11 @@ func (f *Failure) Unwrap() error { return f.Err }
 // Permanent returns a Failure that no retry can cure.
 func Permanent(code Code, remedy string, format string, args ...any) *Failure {
 	return &Failure{Code: code, Permanent: true, Remedy: remedy, Err: fmt.Errorf(format, args...)}
+}
+
+// Suspended returns a Failure that waits for a person: it is about the knowledge base or the settings, not about the document.
+func Suspended(code Code, remedy string, format string, args ...any) *Failure {
+	return &Failure{Code: code, Suspend: true, Remedy: remedy, Err: fmt.Errorf(format, args...)}
 }
 
 // Transient returns a Failure that a later attempt may cure.

@@ -130,7 +130,8 @@ type Embedder interface {
 	// BatchSize is the most texts of one call.
 	BatchSize() int
 	// Embed returns one vector per text, in the texts' order, each of the same dimension, finite and not all zero.
-	// Errors: *Failure (Throttled with RetryAfter after 429/503; Permanent with CodeEmbedRejected naming the text).
+	// Errors: *Failure (Throttled with RetryAfter after 429/503; Permanent with CodeEmbedRejected naming the text; Suspend with
+	// CodeModelUnusable or CodeDimension where no text would do).
 	Embed(ctx context.Context, texts []string) (vectors [][]float32, err error)
 }
 

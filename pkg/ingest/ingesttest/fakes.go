@@ -2,6 +2,7 @@ package ingesttest
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"errors"
@@ -90,6 +91,7 @@ func (r *blockRun) Close() []ingest.Segment { return nil }
 type Embedder struct {
 	mu     sync.Mutex
 	Model_ ingest.Model
+	Size   int // dimensions of its vectors; 0: the model's
 	Batch  int
 	Paid   map[string]int
 	Fail   func(texts []string) error
@@ -116,7 +118,7 @@ func (e *Embedder) Embed(ctx context.Context, texts []string) ([][]float32, erro
 		if len(text) < 1000 {
 			e.Paid[text]++
 		}
-		out[i] = VectorOfText(text, e.Model_.Dim)
+		out[i] = VectorOfText(text, cmp.Or(e.Size, e.Model_.Dim))
 	}
 	return out, ctx.Err()
 }

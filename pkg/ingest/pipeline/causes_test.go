@@ -73,11 +73,6 @@ func TestCauses(t *testing.T) {
 		"panic": {func(w *ingesttest.World, a ingest.Accepted) {
 			w.Embed.Fail = func([]string) error { panic("a bug") }
 		}, ingest.CodeInternal, "embed: panic: a bug", false},
-		"other model": {func(w *ingesttest.World, a ingest.Accepted) {
-			other := w.Upload("first of its base\n")
-			w.Process(other.Task.ID)
-			w.Embed.Model_ = ingest.Model{Key: "other", Dim: 5}
-		}, ingest.CodeDimension, "the knowledge base was made with model hash/1 (8 dimensions), not other (5)", true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -26,7 +26,8 @@ import (
 
 const (
 	remedyMissing   = "Upload the file again."
-	remedyDimension = "Use the embedding model that this knowledge base was made with, or upload into a new knowledge base."
+	remedyDimension = "An operator sets EMBEDDING_BASE_URL, EMBEDDING_MODEL and EMBEDDING_DIMENSIONS as they were when this knowledge base was made, " +
+		"starts the workers anew and resumes the task; or cancel it and upload into a new knowledge base."
 	remedyNoText    = "Send a file that has text in it."
 	remedyOCR       = "The pages are pictures: run text recognition over the file and upload the result."
 )
@@ -121,9 +122,10 @@ func (r *run) checkModel() error {
 	return otherModel(base, mine)
 }
 
-// otherModel is the failure of a run whose vectors do not fit the base.
+// otherModel is the failure of a run whose vectors do not fit the base. No document is to blame, and none would do better: all of the
+// base wait for whoever mends the settings.
 func otherModel(base, mine ingest.Model) error {
-	return ingest.Permanent(ingest.CodeDimension, remedyDimension,
+	return ingest.Suspended(ingest.CodeDimension, remedyDimension,
 		"the knowledge base was made with model %s (%d dimensions), not %s (%d)", base.Key, base.Dim, mine.Key, mine.Dim)
 }
 

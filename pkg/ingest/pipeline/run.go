@@ -262,7 +262,7 @@ func (w *Worker) Classify(err error) taskstate.Failure {
 	cause := w.d.Redact(err.Error())
 	return taskstate.Failure{
 		Code: string(f.Code), Cause: cause, Message: message(f, cause),
-		Permanent: f.Permanent, Throttled: f.Throttled, RetryAfter: f.RetryAfter, Stalled: f.Code == ingest.CodeStalled,
+		Permanent: f.Permanent, Suspend: f.Suspend, Throttled: f.Throttled, RetryAfter: f.RetryAfter, Stalled: f.Code == ingest.CodeStalled,
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -120,6 +121,10 @@ func (c carried) after(tr taskstate.Transition) carried {
 	switch tr.Reason {
 	case taskstate.ReasonFailed, taskstate.ReasonStalled, taskstate.ReasonExhausted, taskstate.ReasonPermanent:
 		return carried{lastError: tr.Message, errorMessage: tr.Message}
+	case taskstate.ReasonSuspended:
+		if heldBy(tr) { // its holder says why; what an operator says is no error
+			return carried{lastError: tr.Message, errorMessage: tr.Message, throttles: c.throttles}
+		}
 	case taskstate.ReasonThrottled:
 		return carried{lastError: tr.Message, errorMessage: tr.Message, throttles: c.throttles + 1}
 	case taskstate.ReasonCrashLimit:
@@ -127,9 +132,14 @@ func (c carried) after(tr taskstate.Transition) carried {
 	case taskstate.ReasonAccepted, taskstate.ReasonDone, taskstate.ReasonReplayed, taskstate.ReasonResumed:
 		return carried{}
 	case taskstate.ReasonClaimed, taskstate.ReasonTakeover, taskstate.ReasonHandedBack, taskstate.ReasonRetryNow, taskstate.ReasonCancelled,
-		taskstate.ReasonDeleted, taskstate.ReasonSuperseded, taskstate.ReasonSuspended:
+		taskstate.ReasonDeleted, taskstate.ReasonSuperseded:
 	}
 	return c
+}
+
+// heldBy reports whether the holder of a task made a change.
+func heldBy(tr taskstate.Transition) bool {
+	return strings.HasPrefix(tr.Actor, string(taskstate.ActorWorker)+":")
 }
 
 // keeps reports whether a transition leaves alone what is carried.

@@ -101,8 +101,8 @@ func TestWatchShowsEveryChangeInOrder(t *testing.T) {
 	})
 }
 
-// TestAResumedWatchSaysWhatWasTrueThen: a throttle, a failure of another kind and a death come one after the other; a client
-// that resumes after each of them is told nothing of what came later.
+// TestAResumedWatchSaysWhatWasTrueThen: a throttle, a failure of another kind, one that waits for a person and a death come one after
+// the other; a client that resumes after each of them is told nothing of what came later.
 func TestAResumedWatchSaysWhatWasTrueThen(t *testing.T) {
 	t.Parallel()
 	ingesttest.OnEachDatabase(t, func(t *testing.T, w *ingesttest.World) {
@@ -117,6 +117,7 @@ func TestAResumedWatchSaysWhatWasTrueThen(t *testing.T) {
 			{Code: ingest.CodeThrottled, Throttled: true, Err: errors.New("slow down")},
 			{Code: ingest.CodeThrottled, Throttled: true, Err: errors.New("slow down still")},
 			ingest.Transient(ingest.CodeVector, "refused"),
+			ingest.Suspended(ingest.CodeDimension, "Use the other model.", "another model"),
 			ingest.Permanent(ingest.CodeCorrupt, "Repair it.", "broken"),
 		} {
 			job, _ := w.Claim(a.Task.ID)
@@ -125,11 +126,18 @@ func TestAResumedWatchSaysWhatWasTrueThen(t *testing.T) {
 			require.NoError(t, err)
 			rows = append(rows, out.After)
 			w.Advance(2 * time.Hour)
-			if w.Server && !out.After.Status.Terminal() {
-				_, err := w.App.Retry(t.Context(), w.Caller, a.Task.ID)
-				require.NoError(t, err)
-				rows = append(rows, w.Task(a.Task.ID))
+			again := w.App.Retry
+			switch {
+			case failure.Suspend:
+				again = func(ctx context.Context, c ingest.Caller, id string) (taskstate.Task, error) {
+					return w.App.Resume(ctx, ingest.Caller{Scope: taskstate.System()}, id, "mended")
+				}
+			case !w.Server || out.After.Status.Terminal():
+				continue
 			}
+			_, err = again(t.Context(), w.Caller, a.Task.ID)
+			require.NoError(t, err)
+			rows = append(rows, w.Task(a.Task.ID))
 		}
 		log, err := r.Reads.Transitions(t.Context(), w.Caller, a.Task.ID, 0, 100)
 		require.NoError(t, err)

@@ -260,8 +260,8 @@ func failureOf(err error) error {
 	switch {
 	case errors.As(err, &failure):
 		return &workflow.Failure{
-			Code: string(failure.Code), Permanent: failure.Permanent, Throttled: failure.Throttled, RetryAfter: failure.RetryAfter,
-			Cause: err.Error(), Message: failure.Remedy,
+			Code: string(failure.Code), Permanent: failure.Permanent, Suspend: failure.Suspend, Throttled: failure.Throttled,
+			RetryAfter: failure.RetryAfter, Cause: err.Error(), Message: failure.Remedy,
 		}
 	case errors.As(err, &text):
 		return workflow.Permanent(workflow.CodePayload, text.Error(), "%s", err)

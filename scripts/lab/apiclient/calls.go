@@ -20,7 +20,7 @@ import (
 
 // Call is one request as its client saw it.
 type Call struct {
-	Op        string // upload, replace, delete, cancel, retry, suspend, resume, task, explain, search, list, base, stats, other
+	Op        string // upload, replace, apply, delete, cancel, retry, suspend, resume, task, explain, search, list, base, stats, other
 	User      string
 	Key       string // Idempotency-Key
 	BodyHash  string // hex SHA-256 of an uploaded file
@@ -198,19 +198,23 @@ func (c *Client) SearchBy(ctx context.Context, mode, base, query string, k int) 
 	return out.Hits, err
 }
 
-// Apply asks for a workflow in a chat, and returns how its task stands when it has ended, or after the gateway's own time.
-func (c *Client) Apply(ctx context.Context, workflow, chat string) (taskstate.Status, error) {
-	body, err := json.Marshal(map[string]string{"workflowId": workflow, "chatId": chat})
+// Run is a task of a workflow.
+type Run struct {
+	TaskID string
+	Status taskstate.Status
+}
+
+// Apply asks for a workflow in a chat, and returns its task; wait: when that has ended, or after the gateway's own time.
+func (c *Client) Apply(ctx context.Context, workflow, chat string, wait bool) (Run, error) {
+	body, err := json.Marshal(map[string]any{"workflowId": workflow, "chatId": chat, "waitForResult": wait})
 	if err != nil {
-		return "", err
+		return Run{}, err
 	}
-	var out struct {
-		Data struct{ Status taskstate.Status }
-	}
+	var out struct{ Data Run }
 	err = c.call(ctx, request{
 		method: http.MethodPost, path: "/api/workflows/apply", header: jsonHeader(), body: bytes.NewReader(body), said: Call{Op: "apply"},
-	}, &out, nil)
-	return out.Data.Status, err
+	}, &out, func(said *Call) { said.Task = out.Data.TaskID })
+	return out.Data, err
 }
 
 func jsonHeader() http.Header { return http.Header{"Content-Type": {"application/json"}} }
@@ -301,7 +305,7 @@ func (c Call) Record() fsck.ClientRecord {
 // opOf is the record's word for an operation.
 func opOf(op string) string {
 	switch op {
-	case fsck.OpUpload, fsck.OpReplace, fsck.OpDelete, fsck.OpCancel, fsck.OpRetry, fsck.OpSuspend, fsck.OpResume, fsck.OpSearch:
+	case fsck.OpUpload, fsck.OpReplace, fsck.OpApply, fsck.OpDelete, fsck.OpCancel, fsck.OpRetry, fsck.OpSuspend, fsck.OpResume, fsck.OpSearch:
 		return op
 	}
 	return fsck.OpRead

@@ -228,7 +228,7 @@ func (b *bars) set(i int, t wire.Task) {
 	if t.TotalSegments > 0 {
 		note += fmt.Sprintf(" %d/%d", t.ProcessedSegments, t.TotalSegments)
 	}
-	if t.Status == taskstate.StatusRetrying {
+	if t.Status == taskstate.StatusRetrying || t.Status == taskstate.StatusSuspended {
 		note = short(t.LastError, 60)
 	}
 	b.show(i, clean(t.Status), b.line(i, clean(t.Status), t.Progress, note))

@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/millweir/millweir/pkg/ingest/embed/embedtest"
 	"github.com/millweir/millweir/pkg/labserver"
 )
 
@@ -118,6 +119,79 @@ func TestUnreachableEmbeddingsAreNamed(t *testing.T) {
 	require.NotContains(t, v.LastError+v.ErrorMessage, "sk-hush")
 	a := c.json(http.MethodPost, "/api/knowledge/search", `{"query":"jasper","mode":"vector"}`)
 	a.refused(t, http.StatusServiceUnavailable, "EMBEDDING_UNAVAILABLE")
+}
+
+// A key that the embedding service refuses, and then another model than the base was made with: documents wait for a person, who
+// mends the settings and resumes them.
+func TestDocumentsWaitForAUsableModel(t *testing.T) {
+	t.Parallel()
+	service := embedtest.Start(t, embedtest.Options{APIKey: "right"})
+	data := t.TempDir()
+	dev := func(key, model string) (*program, *client) {
+		p := start(t, "dev", []string{
+			"EMBEDDING_BASE_URL=" + service.URL + "/v1", "EMBEDDING_API=openai", "EMBEDDING_MODEL=" + model, "EMBEDDING_API_KEY=" + key, "INGEST_REDIS_MAX_ATTEMPTS=1",
+		}, "--data", data, "--addr", "127.0.0.1:0")
+		return p, newClient(t, p.printed(`ready (http://\S+)`))
+	}
+	sound := func() {
+		t.Helper()
+		code, out := run(t, "millweir", []string{
+			"DATABASE_URL=sqlite:" + filepath.Join(data, "millweir.db"), "UPLOAD_DIR=" + filepath.Join(data, "uploads"),
+			"VECTOR_STORE=embedded", "VECTOR_DIR=" + filepath.Join(data, "vectors"),
+		}, "fsck", "--history")
+		require.Zero(t, code, out)
+	}
+	waits := func(c *client, id, code, remedy string) {
+		t.Helper()
+		v := c.reaches(id, "SUSPENDED")
+		require.Equal(t, code, v.ErrorCode)
+		require.Contains(t, v.ErrorMessage, remedy)
+		require.Zero(t, v.AttemptCount)
+		require.Empty(t, v.NextRetryAt)
+		require.Equal(t, v, c.task(id), "the event and the task say the same")
+		var listed page[struct{ TaskID, Status, Reason, ErrorMessage string }]
+		c.get("/internal/tasks/suspended").into(t, http.StatusOK, &listed)
+		require.Len(t, listed.Items, 1)
+		require.Equal(t, id, listed.Items[0].TaskID)
+		require.Equal(t, code, listed.Items[0].Reason)
+		require.Equal(t, v.ErrorMessage, listed.Items[0].ErrorMessage)
+		var shown page[struct{ DocumentID, Status string }]
+		c.get(documents+"?status=PROCESSING").into(t, http.StatusOK, &shown)
+		require.Len(t, shown.Items, 1)
+		require.Equal(t, v.DocumentID, shown.Items[0].DocumentID)
+		require.Contains(t, string(c.get(tasks+"/"+id+"/explain").body), "nothing until an operator resumes it")
+		c.json(http.MethodPost, tasks+"/"+id+"/retry", "").refused(t, http.StatusConflict, "TASK_SUSPENDED")
+	}
+	mended := func(c *client, id, word string) {
+		t.Helper()
+		c.json(http.MethodPost, "/internal/tasks/"+id+"/resume", `{"reason":"mended"}`).into(t, http.StatusOK, nil)
+		v := c.ended(id)
+		require.Equal(t, "SUCCEEDED", v.Status)
+		require.Empty(t, v.ErrorCode)
+		require.Contains(t, c.search(word, "", 1)[0].Text, word)
+	}
+
+	p, c := dev("wrong", "m")
+	first := c.accepted("a.txt", prose("jasper", 3)).TaskID
+	waits(c, first, "EMBEDDING_MODEL_UNUSABLE", "EMBEDDING_API_KEY")
+	c.json(http.MethodPost, "/api/knowledge/search", `{"query":"jasper","mode":"vector"}`).refused(t, http.StatusServiceUnavailable, "EMBEDDING_MODEL_UNUSABLE")
+	p.stop()
+	sound()
+	p, c = dev("right", "m")
+	require.Equal(t, "SUSPENDED", c.task(first).Status, "nobody has resumed it")
+	mended(c, first, "jasper")
+	p.stop()
+
+	p, c = dev("right", "other")
+	second := c.accepted("b.txt", prose("opal", 3)).TaskID
+	waits(c, second, "DIMENSION_MISMATCH", "EMBEDDING_MODEL")
+	require.Contains(t, c.search("jasper", "", 1)[0].Text, "jasper", "by its words")
+	p.stop()
+	sound()
+	p, c = dev("right", "m")
+	mended(c, second, "opal")
+	p.stop()
+	sound()
 }
 
 func TestFullBacklogNamesAWait(t *testing.T) {

@@ -70,6 +70,9 @@ func (e *Embedder) failure(ctx context.Context, err error, asked bool) error {
 	return f
 }
 
+// statusFailure: what the service says of the key or the model is about the settings, and every document meets it, so that their tasks
+// wait for a person. A 404 that does not name the model may come from something before a service that only starts, an empty account may
+// be filled, and a crash ends: these are tried again.
 func (e *Embedder) statusFailure(status *rest.StatusError, err error, asked bool) error {
 	after := status.RetryAfter(e.now())
 	f := ingest.Transient(ingest.CodeEmbed, "%w", err)
@@ -80,9 +83,13 @@ func (e *Embedder) statusFailure(status *rest.StatusError, err error, asked bool
 		status.Status == http.StatusServiceUnavailable && (after > 0 || soundsBusy(status.Cause)):
 		return e.throttled(err, after, asked)
 	case status.Status == http.StatusUnauthorized, status.Status == http.StatusForbidden:
-		f.Remedy = "The embedding service refuses the key: check EMBEDDING_API_KEY."
+		return ingest.Suspended(ingest.CodeModelUnusable,
+			"The embedding service refuses the key: an operator corrects EMBEDDING_API_KEY, or the key's rights, and resumes the task.", "%w", err)
+	case status.Status == http.StatusNotFound && says(status.Cause, "model", "deployment"):
+		return ingest.Suspended(ingest.CodeModelUnusable,
+			"The embedding service does not have this model: an operator corrects EMBEDDING_MODEL, or gives the service the model, and resumes the task.", "%w", err)
 	case status.Status == http.StatusNotFound, status.Status == http.StatusMethodNotAllowed:
-		f.Remedy = "The embedding service does not know this address or model: check EMBEDDING_BASE_URL, EMBEDDING_MODEL and EMBEDDING_API."
+		f.Remedy = "The embedding service does not know this address: check EMBEDDING_BASE_URL and EMBEDDING_API."
 	default:
 		f.Remedy = "The embedding service failed; it is tried again."
 	}

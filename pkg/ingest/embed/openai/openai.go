@@ -188,9 +188,8 @@ func (e *Embedder) lowerLimit(n int) {
 func (e *Embedder) refusedText(ctx context.Context, sh shape, texts []string, i int, refused *rest.StatusError) error {
 	_, err := e.request(embed.WithCall(ctx, embed.Call{}), sh, []string{"test"}, 0, 1)
 	if again, ok := errors.AsType[*rest.StatusError](err); ok && sh.refusal(again) {
-		f := ingest.Transient(ingest.CodeEmbed, "%w", refused)
-		f.Remedy = "The embedding service refuses every text: check EMBEDDING_MODEL, EMBEDDING_DIMENSIONS and EMBEDDING_API."
-		return f
+		return ingest.Suspended(ingest.CodeModelUnusable,
+			"The embedding service refuses every text: an operator corrects EMBEDDING_MODEL, EMBEDDING_DIMENSIONS or EMBEDDING_API and resumes the task.", "%w", refused)
 	}
 	if err != nil {
 		// Not known whether the text is to blame: let a later attempt find out.
@@ -233,7 +232,8 @@ func (e *Embedder) check(call rest.Call, vectors [][]float32, texts []string, st
 		if known := e.dim.Load(); known == dim || (known == 0 && e.dim.CompareAndSwap(0, dim)) || e.dim.Load() == dim {
 			return nil
 		}
-		return ingest.Permanent(ingest.CodeDimension, "The embedding model changed: use the model that the knowledge base was made with, or make a new base.",
+		return ingest.Suspended(ingest.CodeDimension,
+			"The embedding model changed: an operator gives the service its model back, or sets EMBEDDING_DIMENSIONS, starts the workers anew and resumes the task.",
 			"%s: vectors of %d dimensions, not %d", e.client.Op(call), dim, e.dim.Load())
 	}
 	if bad, ok := errors.AsType[*embed.VectorError](err); ok {

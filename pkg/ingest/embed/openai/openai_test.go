@@ -187,8 +187,53 @@ func TestServiceThatRefusesEverythingIsNotTheTextsFault(t *testing.T) {
 	t.Parallel()
 	server := embedtest.Start(t, embedtest.Options{Reject: func(string) bool { return true }})
 	_, err := newEmbedder(t, server.URL, nil).Embed(t.Context(), textsOf(4))
-	f := requireFailure(t, err, ingest.CodeEmbed, false)
+	f := requireFailure(t, err, ingest.CodeModelUnusable, false)
+	require.True(t, f.Suspend)
 	require.Contains(t, f.Remedy, "EMBEDDING_MODEL")
+}
+
+// What a service says of the key or the model is about the settings, and no later try alone cures it. What may be said by something in
+// front of a service that is not there yet is tried again.
+func TestTheKeyAndTheModelAreTheOperators(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		status  int
+		body    string
+		suspend bool
+		remedy  string
+	}{
+		"no key":                {401, `{"error":{"message":"Incorrect API key provided"}}`, true, "EMBEDDING_API_KEY"},
+		"key without rights":    {403, `{"error":{"message":"Project has no access to model m"}}`, true, "EMBEDDING_API_KEY"},
+		"OpenAI's model":        {404, `{"error":{"message":"The model m does not exist or you do not have access to it.","code":"model_not_found"}}`, true, "EMBEDDING_MODEL"},
+		"Ollama's model":        {404, `{"error":"model \"m\" not found, try pulling it first"}`, true, "EMBEDDING_MODEL"},
+		"Azure's deployment":    {404, `{"error":{"code":"DeploymentNotFound","message":"The API deployment for this resource does not exist."}}`, true, "EMBEDDING_MODEL"},
+		"an address":            {404, `404 page not found`, false, "EMBEDDING_BASE_URL"},
+		"OpenAI's address":      {404, `{"error":{"message":"Invalid URL (POST /v2/embeddings)"}}`, false, "EMBEDDING_BASE_URL"},
+		"a method":              {405, `{"detail":"Method Not Allowed"}`, false, "EMBEDDING_BASE_URL"},
+		"an account":            {402, `{"error":{"message":"pay first"}}`, false, "quota"},
+		"a crash":               {500, `{"error":{"message":"the model has crashed"}}`, false, "tried again"},
+		"a server without it":   {502, ``, false, "tried again"},
+		"a key that is too old": {401, ``, true, "EMBEDDING_API_KEY"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+				w.Header().Set("X-Should-Retry", "false")
+				w.WriteHeader(c.status)
+				_, _ = io.WriteString(w, c.body)
+			}))
+			t.Cleanup(server.Close)
+			_, err := newEmbedder(t, server.URL+"/v1", nil).Embed(t.Context(), textsOf(2))
+			code := ingest.CodeEmbed
+			if c.suspend {
+				code = ingest.CodeModelUnusable
+			}
+			f := requireFailure(t, err, code, false)
+			require.Equal(t, c.suspend, f.Suspend)
+			require.Contains(t, f.Remedy, c.remedy)
+			require.Contains(t, f.Error(), fmt.Sprint(c.status))
+		})
+	}
 }
 
 func TestBadAnswersAreRefused(t *testing.T) {
@@ -243,7 +288,7 @@ func TestOneFaultIsCuredInsideTheAttempt(t *testing.T) {
 	}
 }
 
-func TestOtherDimensionIsPermanent(t *testing.T) {
+func TestAnotherDimensionWaitsForAPerson(t *testing.T) {
 	t.Parallel()
 	server := embedtest.Start(t, embedtest.Options{})
 	e := newEmbedder(t, server.URL, nil)
@@ -251,13 +296,14 @@ func TestOtherDimensionIsPermanent(t *testing.T) {
 	require.NoError(t, err)
 	server.Set(embedtest.Fault{Kind: embedtest.Dimension})
 	_, err = e.Embed(t.Context(), textsOf(2))
-	f := requireFailure(t, err, ingest.CodeDimension, true)
+	f := requireFailure(t, err, ingest.CodeDimension, false)
+	require.True(t, f.Suspend)
 	require.Contains(t, f.Error(), "383 dimensions, not 384")
 
 	insisting := newEmbedder(t, server.URL, func(cfg *openai.Config) { cfg.Dimensions = 384 })
 	require.Equal(t, ingest.Model{Key: "http/test-model#384", Dim: 384}, insisting.Model())
 	_, err = insisting.Embed(t.Context(), textsOf(2))
-	requireFailure(t, err, ingest.CodeDimension, true)
+	require.True(t, requireFailure(t, err, ingest.CodeDimension, false).Suspend)
 }
 
 // A throttle is no failure of the task, and what the service names becomes nextRetryAt.
@@ -390,7 +436,7 @@ func TestSecretsStayOutOfErrors(t *testing.T) {
 	server := embedtest.Start(t, embedtest.Options{APIKey: "right"})
 	e := newEmbedder(t, server.URL+"/v1", func(cfg *openai.Config) { cfg.APIKey = "sk-very-secret" })
 	_, err := e.Embed(t.Context(), textsOf(1))
-	f := requireFailure(t, err, ingest.CodeEmbed, false)
+	f := requireFailure(t, err, ingest.CodeModelUnusable, false)
 	require.Contains(t, f.Error(), "401")
 	require.NotContains(t, f.Error(), "sk-very-secret")
 	require.Contains(t, f.Remedy, "EMBEDDING_API_KEY")

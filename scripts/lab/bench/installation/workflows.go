@@ -4,11 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"net/http"
-	"net/http/httptest"
-	"os"
-	"path/filepath"
 	"sync"
 	"time"
 
@@ -26,21 +21,12 @@ const (
 
 // Workflows asks 100 times a second for a workflow that a service ends at once, and waits for each result.
 func Workflows(ctx context.Context, b *world.Bench) ([]figure.Figure, error) {
-	service := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		_, _ = io.Copy(io.Discard, r.Body)
-		_, _ = io.WriteString(w, `{"ok":true}`)
-	}))
-	defer service.Close()
-	dir, err := os.MkdirTemp("", "workflows")
+	workflow, err := world.ServeWorkflow("none")
 	if err != nil {
 		return nil, err
 	}
-	defer os.RemoveAll(dir) //nolint:errcheck // a temporary folder
-	file := filepath.Join(dir, "workflows.yaml")
-	if err := os.WriteFile(file, []byte("workflows: [{id: none, kind: http, url: '"+service.URL+"'}]\n"), 0o600); err != nil {
-		return nil, err
-	}
-	w, client, _, err := figure.NewWorld(ctx, b, world.Options{Name: "workflows", Env: []string{"WORKFLOWS_FILE=" + file}}, "ingest-api", "stream-worker")
+	defer workflow.Close()
+	w, client, _, err := figure.NewWorld(ctx, b, world.Options{Name: "workflows", Env: []string{workflow.Env}}, "ingest-api", "stream-worker")
 	if err != nil {
 		return nil, err
 	}
@@ -52,10 +38,10 @@ func Workflows(ctx context.Context, b *world.Bench) ([]figure.Figure, error) {
 	for i := range applyWarm + applies {
 		all.Go(func() {
 			began := time.Now()
-			status, err := client.Apply(ctx, "none", fmt.Sprint(i))
+			run, err := client.Apply(ctx, workflow.ID, fmt.Sprint(i), true)
 			took := time.Since(began)
-			if err == nil && status != taskstate.StatusSucceeded {
-				err = fmt.Errorf("workflow %d is %s", i, status)
+			if err == nil && run.Status != taskstate.StatusSucceeded {
+				err = fmt.Errorf("workflow %d is %s", i, run.Status)
 			}
 			mu.Lock()
 			defer mu.Unlock()

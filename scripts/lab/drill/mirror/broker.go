@@ -24,7 +24,6 @@ const (
 	heads       = 50               // suspended tasks at the queue's head
 	maxLength   = 1040             // of a queue that is to be full: the mirror stops 1,000 below
 	most        = 40               // copies of it
-	flushTasks  = 500              // open, and as many ended ones
 )
 
 // hold uploads and suspends n documents: their tasks stay unfinished. first is the number of the first.
@@ -347,59 +346,4 @@ func Quorum(ctx context.Context, s *stage.Stage) (string, error) {
 			return saw, errors.Join(err, stage.Undisturbed(load))
 		},
 	}.Run(ctx, s)
-}
-
-// RedisFlush empties Redis while as many tasks wait as have ended: a rehydrator gives the open ones a delivery, and no other.
-func RedisFlush(ctx context.Context, s *stage.Stage) (saw string, err error) {
-	c, err := s.NewCluster(ctx, world.Options{Env: []string{"HTTP_ADDR=" + world.FreeAddr()}}, "ingest-api", "stream-worker", "stream-mirror")
-	if err != nil {
-		return "", err
-	}
-	defer c.Close()
-	defer func() { err = c.Blame(err) }()
-	if err := c.AllReady(ctx, stage.LiveLimit); err != nil {
-		return "", err
-	}
-	load := apiclient.Load{Target: c.Client, Clients: 8, Count: flushTasks, Bytes: stage.DocBytes}.Run(ctx)
-	if err := c.Audit(load, nil).Rest(ctx, c.Settle); err != nil {
-		return "", err
-	}
-	worker := c.Of("stream-worker")[0]
-	worker.Kill()
-	c.Drop(worker)
-	open := apiclient.Load{Target: c.Client, Clients: 8, First: flushTasks, Count: flushTasks, Bytes: stage.DocBytes}.Run(ctx)
-	var tasks []string
-	for id, d := range open.Accepted {
-		tasks = append(tasks, id)
-		load.Accepted[id] = d
-	}
-	if len(tasks) != flushTasks {
-		return "", fmt.Errorf("%d of %d uploads were accepted", len(tasks), flushTasks)
-	}
-	if _, err := copied(ctx, c, tasks); err != nil {
-		return "", err
-	}
-	if err := c.Look(ctx); err != nil { // in the end no copy may be left to judge
-		return "", err
-	}
-	if err := c.Stream.Do(ctx, "FLUSHALL"); err != nil {
-		return "", err
-	}
-	began := time.Now()
-	if err := rehydrated(ctx, c); err != nil {
-		return "", err
-	}
-	took := time.Since(began)
-	delivered, err := c.Stream.Len(ctx, world.StreamKey)
-	if err != nil || delivered != flushTasks {
-		return "", fmt.Errorf("%d deliveries were added, %d tasks are open (%w)", delivered, flushTasks, err)
-	}
-	counts, err := tables.CountStatus(ctx, c.DB.Reader())
-	if err != nil || counts[taskstate.StatusQueued] != flushTasks || counts[taskstate.StatusSucceeded] != flushTasks {
-		return "", fmt.Errorf("after the flush the tasks are %v (%w)", counts, err)
-	}
-	if err := ended(ctx, c, load, "stream-worker", "stream-worker", "reclaimer"); err != nil {
-		return "", err
-	}
-	return fmt.Sprintf("%d open tasks had a delivery again in %.1f s, none of the %d ended ones; %s", flushTasks, took.Seconds(), flushTasks, stage.Summary(load)), nil
 }
