@@ -11,7 +11,6 @@ import (
 	"os/exec"
 	"path/filepath"
 
-	"github.com/millweir/millweir/pkg/labserver"
 	"github.com/millweir/millweir/scripts/lab/apiclient"
 	"github.com/millweir/millweir/scripts/lab/await"
 	"github.com/millweir/millweir/scripts/lab/bench/figure"
@@ -25,27 +24,8 @@ var besideScript string
 //go:embed model.py
 var modelScript string
 
-// python is the interpreter that `make deps` has installed Chroma for: numpy, onnxruntime and tokenizers come with it.
-func python() (string, error) {
-	home, err := labserver.ChromaHome()
-	return filepath.Join(home, "bin", "python"), err
-}
-
 // beside asks rank_bm25 and SQLite's FTS5 the same questions over the same segments. rank_bm25 is installed for the run.
 func (s Set) beside(ctx context.Context, segments []string) (out []figure.Figure, err error) {
-	interpreter, err := python()
-	if err != nil {
-		return nil, err
-	}
-	dir, err := os.MkdirTemp("", "search-quality-")
-	if err != nil {
-		return nil, err
-	}
-	defer os.RemoveAll(dir) //nolint:errcheck // a folder of ours
-	install := exec.CommandContext(ctx, interpreter, "-m", "pip", "install", "-q", "--no-deps", "--target", dir, "rank-bm25==0.2.2")
-	if said, err := install.CombinedOutput(); err != nil {
-		return nil, fmt.Errorf("install rank-bm25: %w: %s", err, said)
-	}
 	asked := struct {
 		Segments []string `json:"segments"`
 		Queries  []string `json:"queries"`
@@ -57,11 +37,13 @@ func (s Set) beside(ctx context.Context, segments []string) (out []figure.Figure
 	if err != nil {
 		return nil, err
 	}
-	run := exec.CommandContext(ctx, interpreter, "-c", besideScript)
-	run.Env = append(os.Environ(), "PYTHONPATH="+dir)
-	run.Stdin = bytes.NewReader(given)
-	run.Stderr = os.Stderr
-	said, err := run.Output()
+	var said []byte
+	err = figure.WithPython(ctx, []string{"--no-deps", "rank-bm25==0.2.2"}, func(_ string, command func(args ...string) *exec.Cmd) (err error) {
+		run := command("-c", besideScript)
+		run.Stdin = bytes.NewReader(given)
+		said, err = run.Output()
+		return err
+	})
 	if err != nil {
 		return nil, fmt.Errorf("rank with other engines: %w", err)
 	}
@@ -137,7 +119,7 @@ func (m model) measure(ctx context.Context, b *world.Bench) (out []figure.Figure
 
 // serve starts the model's server and waits until it listens.
 func (m model) serve(ctx context.Context, dir string) (addr string, stop func(), err error) {
-	interpreter, err := python()
+	interpreter, err := figure.Python()
 	if err != nil {
 		return "", nil, err
 	}
