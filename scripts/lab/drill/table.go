@@ -81,7 +81,7 @@ var scenes = []struct {
 	{"quorum", onMirror, 5, nil, mirror.Quorum, "two of three nodes of RabbitMQ killed"},
 	{"full", onMirror, 4, nil, mirror.Full, "the queue of copies full"},
 	{"heads", onMirror, 4, nil, mirror.Heads, "50 suspended tasks at the head of the queue"},
-	{"redis-flush", onMirror, 8, nil, mirror.RedisFlush, "FLUSHALL with 5,000 open and 5,000 ended tasks"},
+	{"redis-flush", onMirror, 8, nil, mirror.RedisFlush, "FLUSHALL with 5,000 open and 5,000 ended tasks, workflows among them"},
 	{"redis-away", onMirror, 4, nil, mirror.RedisAway, "Redis away for 30 s, a rehydrator running tasks out of their copies"},
 	{"database-lost", onMirror, 4, nil, mirror.DatabaseLost, "the database dropped with its tasks unfinished, and all services killed"},
 	{"reproduction", onKafka, 3, nil, kafka.Reproduction, "no broker: events die by the formula, and are revived when it comes"},

@@ -10,31 +10,32 @@ import (
 
 	"github.com/millweir/millweir/pkg/taskstate"
 	"github.com/millweir/millweir/scripts/lab/apiclient"
+	"github.com/millweir/millweir/scripts/lab/await"
 	"github.com/millweir/millweir/scripts/lab/drill/stage"
 	"github.com/millweir/millweir/scripts/lab/tables"
 	"github.com/millweir/millweir/scripts/lab/world"
 )
 
 const (
-	flushDocuments = 4000 // open, and as many ended ones
-	flushRuns      = 1000 // of a workflow, open, and as many ended ones
-	flushTasks     = flushDocuments + flushRuns
-	flushBytes     = 500 // of a document: it is their number that counts here
+	flushEnded     = 5000 // tasks at least, and as many open ones
+	flushRounds    = 21   // of asking; the last one is for what a worker ends on its way to its stop
+	flushDocuments = 400  // of a round
+	flushRuns      = 100  // of a round, of a workflow
+	flushBytes     = 500  // of a document: it is their number that counts here
 	flushClients   = 16
 	flushSettle    = 4 * time.Minute
-	flushWorkflow  = "counted"
 )
 
-// RedisFlush empties Redis while as many tasks wait as have ended, documents and workflows: a rehydrator gives the open ones a
-// delivery, and what has ended is never run again.
+// RedisFlush empties Redis while half of many tasks have ended, documents and workflows, and all of them have copies: a rehydrator
+// gives the open ones a delivery, and what has ended is never run again.
 func RedisFlush(ctx context.Context, s *stage.Stage) (saw string, err error) {
-	workflow, err := world.ServeWorkflow(flushWorkflow)
+	workflow, err := world.ServeWorkflow("counted")
 	if err != nil {
 		return "", err
 	}
 	defer workflow.Close()
 	opts := world.Options{Env: []string{"HTTP_ADDR=" + world.FreeAddr(), workflow.Env}}
-	c, err := s.NewCluster(ctx, opts, "ingest-api", "stream-worker", "stream-mirror")
+	c, err := s.NewCluster(ctx, opts, "ingest-api", "stream-mirror")
 	if err != nil {
 		return "", err
 	}
@@ -44,33 +45,33 @@ func RedisFlush(ctx context.Context, s *stage.Stage) (saw string, err error) {
 	if err := c.AllReady(ctx, stage.LiveLimit); err != nil {
 		return "", err
 	}
-	load, _, err := ask(ctx, c, 0)
+	load, all, err := askAndCopy(ctx, c, workflow)
 	if err != nil {
 		return "", err
 	}
-	if err := c.Audit(load, nil).Rest(ctx, c.Settle); err != nil {
-		return "", err
-	}
-	worker := c.Of("stream-worker")[0]
-	worker.Kill()
-	c.Drop(worker)
-	more, open, err := ask(ctx, c, flushTasks)
-	if err != nil {
-		return "", err
-	}
-	load.Add(more)
-	if _, err := copied(ctx, c, open); err != nil {
-		return "", err
-	}
-	if err := c.Look(ctx); err != nil { // in the end no copy may be left to judge
+	mirror := c.Of("stream-mirror")[0]
+	mirror.Kill() // what ends now keeps its copy
+	c.Drop(mirror)
+	if err := workHalf(ctx, c); err != nil {
 		return "", err
 	}
 	before, err := ends(ctx, c)
 	if err != nil {
 		return "", err
 	}
-	if len(before) != flushTasks+flushRuns {
-		return "", fmt.Errorf("before the flush %d tasks and runs have ended, %d should have", len(before), flushTasks+flushRuns)
+	var open []string
+	runs := 0 // that have ended
+	for _, id := range all {
+		if _, done := before["task "+id]; !done {
+			open = append(open, id)
+		}
+		if _, done := before["run "+id]; done {
+			runs++
+		}
+	}
+	done := len(all) - len(open)
+	if done < flushEnded || len(open) < flushEnded || runs == 0 || runs == flushRounds*flushRuns {
+		return "", fmt.Errorf("before the flush %d tasks are open and %d have ended, %d of these workflows", len(open), done, runs)
 	}
 	if err := c.Stream.Do(ctx, "FLUSHALL"); err != nil {
 		return "", err
@@ -83,7 +84,7 @@ func RedisFlush(ctx context.Context, s *stage.Stage) (saw string, err error) {
 	if err := onlyOpen(ctx, c, open); err != nil {
 		return "", err
 	}
-	if err := ended(ctx, c, load, "stream-worker", "stream-worker", "reclaimer"); err != nil {
+	if err := ended(ctx, c, load, "stream-mirror", "stream-worker", "stream-worker", "reclaimer"); err != nil {
 		return "", err
 	}
 	later, err := ends(ctx, c)
@@ -97,40 +98,91 @@ func RedisFlush(ctx context.Context, s *stage.Stage) (saw string, err error) {
 	if err != nil {
 		return "", err
 	}
-	return fmt.Sprintf("%d open tasks (%d of them workflows) had a delivery again in %.1f s, none of the %d ended ones; %d runs of the workflow called its service %d times, "+
-		"never after their end; %s", flushTasks, flushRuns, took.Seconds(), flushTasks, 2*flushRuns, calls, stage.Summary(load)), nil
+	return fmt.Sprintf("%d open tasks had a delivery again in %.1f s, none of the %d ended ones; %d workflows, %d of them ended before, called their service %d times, "+
+		"never after their end; %s", len(open), took.Seconds(), done, flushRounds*flushRuns, runs, calls, stage.Summary(load)), nil
 }
 
-// ask uploads documents and asks for workflows, all at once; first is the number of the first. All must be accepted.
-func ask(ctx context.Context, c *stage.Cluster, first int) (load *apiclient.Record, tasks []string, err error) {
+// askAndCopy asks for all tasks, round after round, so that workflows are among those that end first, and waits for their copies.
+func askAndCopy(ctx context.Context, c *stage.Cluster, workflow *world.Workflow) (load *apiclient.Record, tasks []string, err error) {
+	load = &apiclient.Record{Accepted: map[string]apiclient.Doc{}, Other: map[int]int{}}
+	for round := range flushRounds {
+		some, runs, err := ask(ctx, c, workflow, round)
+		if err != nil {
+			return nil, nil, err
+		}
+		tasks = append(tasks, runs...)
+		for id := range some.Accepted {
+			tasks = append(tasks, id)
+		}
+		if load.Add(some); round > 0 {
+			continue
+		}
+		if _, err := copied(ctx, c, tasks); err != nil {
+			return nil, nil, err
+		}
+		if err := c.Look(ctx); err != nil { // in the end no copy may be left to judge
+			return nil, nil, err
+		}
+	}
+	if want := flushRounds * (flushDocuments + flushRuns); len(tasks) != want {
+		return nil, nil, fmt.Errorf("%d of %d tasks were accepted", len(tasks), want)
+	}
+	// The mirror says when it has copied all: it does not see what others look at.
+	if err := await.Until(ctx, copiedLimit, every, func(ctx context.Context) error {
+		n, err := figure(ctx, c, "mirror_copies")
+		if err == nil && n < len(tasks) {
+			err = fmt.Errorf("%d of %d tasks have a copy", n, len(tasks))
+		}
+		return err
+	}); err != nil {
+		return nil, nil, err
+	}
+	_, err = copied(ctx, c, tasks)
+	return load, tasks, err
+}
+
+// ask uploads the documents of a round and asks for its workflows, beside each other.
+func ask(ctx context.Context, c *stage.Cluster, workflow *world.Workflow, round int) (load *apiclient.Record, runs []string, err error) {
 	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(1 + flushClients)
 	group.Go(func() error {
-		load = apiclient.Load{Target: c.Client, Clients: flushClients, First: first, Count: flushDocuments, Bytes: flushBytes}.Run(ctx)
+		load = apiclient.Load{Target: c.Client, Clients: flushClients, First: round * flushDocuments, Count: flushDocuments, Bytes: flushBytes}.Run(ctx)
 		return nil
 	})
-	runs := make([]string, flushRuns)
-	for client := range flushClients {
+	runs = make([]string, flushRuns)
+	for i := range runs {
 		group.Go(func() error {
-			for i := client; i < flushRuns; i += flushClients {
-				run, err := c.Client.Apply(ctx, flushWorkflow, fmt.Sprint(first+i), false)
-				if err != nil {
-					return fmt.Errorf("ask for workflow %d: %w", first+i, err)
-				}
-				runs[i] = run.TaskID
-			}
-			return nil
+			run, err := c.Client.Apply(ctx, workflow.ID, fmt.Sprint(round*flushRuns+i), false)
+			runs[i] = run.TaskID
+			return err
 		})
 	}
 	if err := group.Wait(); err != nil {
-		return nil, nil, err
-	}
-	if len(load.Accepted) != flushDocuments {
-		return nil, nil, fmt.Errorf("%d of %d uploads were accepted", len(load.Accepted), flushDocuments)
-	}
-	for id := range load.Accepted {
-		runs = append(runs, id)
+		return nil, nil, fmt.Errorf("ask for a workflow: %w", err)
 	}
 	return load, runs, nil
+}
+
+// workHalf lets a worker run until half of the tasks have ended, and stops it: what it was at is handed back.
+func workHalf(ctx context.Context, c *stage.Cluster) error {
+	worker, err := c.Add("stream-worker", "INGEST_WORKER_CONCURRENCY=64") // few are under way at the stop
+	if err != nil {
+		return err
+	}
+	if err := await.Until(ctx, c.Settle, every, func(ctx context.Context) error {
+		counts, err := tables.CountStatus(ctx, c.DB.Reader())
+		if err == nil && counts[taskstate.StatusSucceeded] < flushEnded {
+			err = fmt.Errorf("tasks are %v", counts)
+		}
+		return err
+	}); err != nil {
+		return err
+	}
+	c.Drop(worker)
+	if code, err := worker.Stop(ctx, stage.StopLimit); err != nil || code != 0 {
+		return fmt.Errorf("stream-worker: exit code %d at its stop (%w)", code, err)
+	}
+	return nil
 }
 
 // ends are the tasks and the runs of workflows that have ended, each with what another delivery, claim or end of it would change.
@@ -165,7 +217,7 @@ func onlyOpen(ctx context.Context, c *stage.Cluster, open []string) error {
 		return fmt.Errorf("task %s is not open and has %d deliveries; %d such tasks", id, n, len(entries))
 	}
 	counts, err := tables.CountStatus(ctx, c.DB.Reader())
-	if err == nil && (counts[taskstate.StatusQueued] != flushTasks || counts[taskstate.StatusSucceeded] != flushTasks) {
+	if err == nil && counts[taskstate.StatusQueued] != len(open) {
 		err = fmt.Errorf("after the flush the tasks are %v", counts)
 	}
 	return err
@@ -187,8 +239,8 @@ func calledUntilTheirEnd(ctx context.Context, c *stage.Cluster, workflow *world.
 		return 0, err
 	}
 	calls := workflow.Calls()
-	if len(runs) != 2*flushRuns || len(calls) != 2*flushRuns {
-		return 0, fmt.Errorf("%d rows of workflow_runs and calls for %d tasks, %d workflows were asked for", len(runs), len(calls), 2*flushRuns)
+	if asked := flushRounds * flushRuns; len(runs) != asked || len(calls) != asked {
+		return 0, fmt.Errorf("%d rows of workflow_runs and calls for %d tasks, %d workflows were asked for", len(runs), len(calls), asked)
 	}
 	for _, run := range runs {
 		for _, at := range calls[run.task] {
