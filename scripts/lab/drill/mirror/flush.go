@@ -52,6 +52,9 @@ func RedisFlush(ctx context.Context, s *stage.Stage) (saw string, err error) {
 	mirror := c.Of("stream-mirror")[0]
 	mirror.Kill() // what ends now keeps its copy
 	c.Drop(mirror)
+	if _, err := copied(ctx, c, all); err != nil {
+		return "", err
+	}
 	if err := workHalf(ctx, c); err != nil {
 		return "", err
 	}
@@ -117,7 +120,7 @@ func askAndCopy(ctx context.Context, c *stage.Cluster, workflow *world.Workflow)
 		if load.Add(some); round > 0 {
 			continue
 		}
-		if _, err := copied(ctx, c, tasks); err != nil {
+		if err := said(ctx, c, len(tasks)); err != nil {
 			return nil, nil, err
 		}
 		if err := c.Look(ctx); err != nil { // in the end no copy may be left to judge
@@ -127,18 +130,18 @@ func askAndCopy(ctx context.Context, c *stage.Cluster, workflow *world.Workflow)
 	if want := flushRounds * (flushDocuments + flushRuns); len(tasks) != want {
 		return nil, nil, fmt.Errorf("%d of %d tasks were accepted", len(tasks), want)
 	}
-	// The mirror says when it has copied all: it does not see what others look at.
-	if err := await.Until(ctx, copiedLimit, every, func(ctx context.Context) error {
+	return load, tasks, said(ctx, c, len(tasks))
+}
+
+// said waits until the mirror says that so many tasks have a copy. It would make a second one of each that somebody else looks at.
+func said(ctx context.Context, c *stage.Cluster, tasks int) error {
+	return await.Until(ctx, copiedLimit, every, func(ctx context.Context) error {
 		n, err := figure(ctx, c, "mirror_copies")
-		if err == nil && n < len(tasks) {
-			err = fmt.Errorf("%d of %d tasks have a copy", n, len(tasks))
+		if err == nil && n < tasks {
+			err = fmt.Errorf("%d of %d tasks have a copy", n, tasks)
 		}
 		return err
-	}); err != nil {
-		return nil, nil, err
-	}
-	_, err = copied(ctx, c, tasks)
-	return load, tasks, err
+	})
 }
 
 // ask uploads the documents of a round and asks for its workflows, beside each other.
