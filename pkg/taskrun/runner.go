@@ -58,7 +58,7 @@ func New(cfg Config, deps Deps) *Runner {
 		cfg: cfg, deps: deps, m: local.NewMetrics(deps.Metrics), health: local.NewHealth(cfg.heartbeat(), cfg.Policy.Lease, deps.Log, deps.Now),
 		slots: local.NewSlots(slots, most, func() int { return len(outcomes) }), claims: local.NewClaims(), asking: local.NewCalls(), isolated: &local.Isolation{},
 		nudge: make(chan struct{}, 1),
-		jobs: make(chan *local.Claim), outcomes: outcomes, relief: make(chan struct{}, 1), ended: make(chan struct{}),
+		jobs:  make(chan *local.Claim), outcomes: outcomes, relief: make(chan struct{}, 1), ended: make(chan struct{}),
 	}
 	if deps.Fit != nil {
 		r.fit.Err = local.ErrUnchecked

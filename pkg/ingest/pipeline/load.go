@@ -28,8 +28,8 @@ const (
 	remedyMissing   = "Upload the file again."
 	remedyDimension = "An operator sets EMBEDDING_BASE_URL, EMBEDDING_MODEL and EMBEDDING_DIMENSIONS as they were when this knowledge base was made, " +
 		"starts the workers anew and resumes the task; or cancel it and upload into a new knowledge base."
-	remedyNoText    = "Send a file that has text in it."
-	remedyOCR       = "The pages are pictures: run text recognition over the file and upload the result."
+	remedyNoText = "Send a file that has text in it."
+	remedyOCR    = "The pages are pictures: run text recognition over the file and upload the result."
 )
 
 // work is what a run works on, as the rows say.

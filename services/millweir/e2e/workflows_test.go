@@ -32,7 +32,7 @@ type applied struct {
 			Count, Max    int
 			NextAttemptAt time.Time
 		}
-		Error          *struct{ Code, Message string }
+		Error *struct{ Code, Message string }
 	}
 }
 
@@ -146,7 +146,9 @@ func TestWorkflowsHaveAStreamOfTheirOwn(t *testing.T) {
 
 	var ids []string
 	for i := range 5 {
-		var waits struct{ Data struct{ TaskID, Delivery string } }
+		var waits struct {
+			Data struct{ TaskID, Delivery string }
+		}
 		ask := fmt.Sprintf(`{"workflowId":"sum","chatId":"%d","payload":{"a":1,"b":%d},"waitForResult":false}`, i, i)
 		c.json(http.MethodPost, applyPath, ask).into(t, http.StatusAccepted, &waits)
 		require.Equal(t, i >= 2, waits.Data.Delivery != "", "%d: %s", i, waits.Data.Delivery)
