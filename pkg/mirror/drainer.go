@@ -29,6 +29,7 @@ type drainer struct {
 	away   bool // the database did not answer last time
 	fewer  time.Time
 	strays int           // copies without a row in this round
+	left   bool          // a copy of an ended task was met before it ended, and is in the queue: nothing else asks for the next round
 	pace   time.Duration // of each copy
 	visit  *visit        // of a rehydrator; nil: none
 }
@@ -40,6 +41,9 @@ func (d *drainer) run(ctx context.Context) error {
 	for ctx.Err() == nil {
 		if err := d.round(ctx); err != nil {
 			return err
+		}
+		if d.left {
+			continue
 		}
 		if err := d.rest(ctx); err != nil {
 			return err
@@ -83,7 +87,7 @@ func (d *drainer) round(ctx context.Context) error {
 	d.known.begin()
 	mark := d.mark()
 	d.publishing.Unlock()
-	d.strays = 0
+	d.strays, d.left = 0, false
 	for over := false; !over; {
 		if !d.databaseBack(ctx) {
 			return nil
@@ -180,7 +184,10 @@ func (d *drainer) settle(ctx context.Context, copies []taken, mark string) error
 		status, exists := found[c.id]
 		switch {
 		case exists && !unfinished(status) && !(d.visit != nil && d.visit.Look):
-			d.known.remove(c.id) // before: the task may be replayed at this moment, and is copied anew then
+			// Before: the task may be replayed at this moment, and is copied anew then.
+			if another := d.known.remove(c.id); another && c.CorrelationId != mark {
+				d.left = true
+			}
 			if err := c.Ack(false); err != nil {
 				return wrap("acknowledge the copy of a task that has ended", err)
 			}
