@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/google/uuid"
@@ -202,13 +201,10 @@ func (d *drainer) settle(ctx context.Context, copies []taken, mark string) error
 		crash.Point("mirror.after_ack")
 	}
 	var failed error
-	var visiting sync.WaitGroup
-	if d.visit != nil && !d.away {
-		visiting.Go(func() { failed = d.visit.each(ctx, copies, found) })
+	if d.visit != nil && !d.away { // first: a process that dies in it leaves no second copies
+		failed = d.visit.each(ctx, copies, found)
 	}
-	err = d.rotate(ctx, rotate, mark)
-	visiting.Wait()
-	return errors.Join(err, failed)
+	return errors.Join(d.rotate(ctx, rotate, mark), failed)
 }
 
 // rotate publishes copies at the tail and acknowledges each once that is confirmed. It goes on until all are: a copy that was given back

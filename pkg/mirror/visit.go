@@ -18,7 +18,7 @@ type Copy struct {
 
 // Visit says what is done with the copies of one round.
 type Visit struct {
-	// Each is given copies, a batch at a time, while they are rotated. A task may come twice. Its error ends the round.
+	// Each is given copies, a batch at a time, before they are rotated. A task may come twice. Its error ends the round.
 	Each func(ctx context.Context, copies []Copy) error
 	// Look leaves the copies of ended tasks where they are, and makes no queue where there is none.
 	Look bool

@@ -21,7 +21,7 @@ func TestServicesOnRedisCluster(t *testing.T) {
 		commands   map[string]string // and what they show
 	}{
 		"one stream": {"1", map[string]string{
-			"mq groups --stream ingest:tasks": "ingest-workers", "mq pending --stream ingest:tasks ingest-workers": "CONSUMER",
+			"mq groups --stream ingest:tasks": "ingest-workers", "mq groups --stream queue:tasks": "persist-workers", "mq pending --stream ingest:tasks ingest-workers": "CONSUMER",
 		}},
 		"partitions": {"6", map[string]string{
 			"mq topics": "ingest-tasks", "mq partitions ingest-tasks": "0 dead letters", "mq groups ingest-tasks": "ingest-workers",
@@ -74,11 +74,18 @@ func TestServicesOnRedisCluster(t *testing.T) {
 			require.Equal(t, 0, code, out)
 			require.Equal(t, "SUCCEEDED", c.ended(dead.TaskID).Status)
 
+			var taken applied // a workflow has a stream on another node
+			c.json(http.MethodPost, applyPath, `{"workflowId":"ingest.text","chatId":"1","userText":"Beryl.","waitTimeoutSeconds":60}`).into(t, http.StatusOK, &taken)
+			require.Equal(t, "SUCCEEDED", taken.Data.Status, "%+v", taken)
+			var document struct{ TaskID string }
+			require.NoError(t, json.Unmarshal(taken.Data.Result, &document))
+			require.Equal(t, "SUCCEEDED", c.ended(document.TaskID).Status)
+
 			var stats struct {
 				Counts map[string]int `json:"counts"`
 			}
 			c.get("/internal/tasks/stats").into(t, http.StatusOK, &stats)
-			require.Equal(t, 3, stats.Counts["SUCCEEDED"])
+			require.Equal(t, 5, stats.Counts["SUCCEEDED"])
 			c.ready()
 			code, out = run(t, "millweir", env, "fsck")
 			require.Equal(t, 0, code, out)
