@@ -28,7 +28,6 @@ type drainer struct {
 	away   bool // the database did not answer last time
 	fewer  time.Time
 	strays int           // copies without a row in this round
-	left   bool          // a copy of an ended task was met before it ended, and is in the queue: nothing else asks for the next round
 	pace   time.Duration // of each copy
 	visit  *visit        // of a rehydrator; nil: none
 }
@@ -40,9 +39,6 @@ func (d *drainer) run(ctx context.Context) error {
 	for ctx.Err() == nil {
 		if err := d.round(ctx); err != nil {
 			return err
-		}
-		if d.left {
-			continue
 		}
 		if err := d.rest(ctx); err != nil {
 			return err
@@ -86,7 +82,7 @@ func (d *drainer) round(ctx context.Context) error {
 	d.known.begin()
 	mark := d.mark()
 	d.publishing.Unlock()
-	d.strays, d.left = 0, false
+	d.strays = 0
 	for over := false; !over; {
 		if !d.databaseBack(ctx) {
 			return nil
@@ -183,10 +179,7 @@ func (d *drainer) settle(ctx context.Context, copies []taken, mark string) error
 		status, exists := found[c.id]
 		switch {
 		case exists && !unfinished(status) && !(d.visit != nil && d.visit.Look):
-			// Before: the task may be replayed at this moment, and is copied anew then.
-			if another := d.known.remove(c.id); another && c.CorrelationId != mark {
-				d.left = true
-			}
+			d.known.remove(c.id) // before: the task may be replayed at this moment, and is copied anew then
 			if err := c.Ack(false); err != nil {
 				return wrap("acknowledge the copy of a task that has ended", err)
 			}

@@ -46,14 +46,11 @@ func (k *known) add(id uuid.UUID) {
 	k.rounds[id] = k.round
 }
 
-// remove forgets a copy that is about to be acknowledged. It reports whether one of the same task was met or published in this round: that
-// one is still in the queue.
-func (k *known) remove(id uuid.UUID) (another bool) {
+// remove forgets a copy that is about to be acknowledged.
+func (k *known) remove(id uuid.UUID) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	round, has := k.rounds[id]
 	delete(k.rounds, id)
-	return has && round == k.round
 }
 
 func (k *known) has(id uuid.UUID) bool {

@@ -2,7 +2,6 @@ package mirror_test
 
 import (
 	"context"
-	"database/sql"
 	"os"
 	"path/filepath"
 	"slices"
@@ -450,60 +449,4 @@ func TestConfigNamesWhatIsWrong(t *testing.T) {
 		require.ErrorContains(t, err, name)
 	}
 	require.NotContains(t, err.Error(), "s3cr3t")
-}
-
-// seen is a database that does something when a task's state alone was read for the first time.
-type seen struct {
-	taskstate.Database
-	id   string
-	then func()
-}
-
-func (s *seen) Read(ctx context.Context, f taskstate.ReadFunc) error {
-	return s.Database.Read(ctx, func(ctx context.Context, tx taskstate.Tx) error { return f(ctx, seenTx{tx, s}) })
-}
-
-type seenTx struct {
-	taskstate.Tx
-	s *seen
-}
-
-func (tx seenTx) QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error) {
-	rows, err := tx.Tx.QueryContext(ctx, query, args...)
-	if len(args) == 1 && args[0] == tx.s.id && tx.s.then != nil {
-		then := tx.s.then
-		tx.s.then = nil
-		then()
-	}
-	return rows, err
-}
-
-// A task with two copies ends after the first was met in a round, and before the second: the first, which went to the tail and was not met
-// again, is gone soon too, although nothing is known of it any more.
-func TestATaskThatEndsBetweenItsCopiesLeavesNone(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t, labserver.RabbitMQ(t), labserver.PostgresDatabase(t))
-	w.cfg.Prefetch = 1
-	ids := w.submit(3)
-	m := w.start()
-	m.knows(3)
-	m.stop()
-	by := map[string]amqp.Delivery{}
-	for _, d := range w.messages() {
-		by[d.MessageId] = d
-	}
-	_, err := w.ch.QueuePurge(w.cfg.Queue, false)
-	require.NoError(t, err)
-	for _, id := range []string{ids[0], ids[1], ids[2], ids[2]} {
-		w.put(amqp.Publishing{MessageId: id, Headers: by[id].Headers, Body: by[id].Body})
-	}
-	w.copies(4)
-	done := make(chan struct{})
-	w.startOn(&seen{Database: w.tasks, id: ids[2], then: func() {
-		w.cancel(ids[2])
-		close(done)
-	}})
-	<-done
-	w.copies(2)
-	require.Equal(t, once(ids[:2]), byTask(t, w.messages()))
 }
