@@ -1,7 +1,7 @@
 // Package jointq joins two queues to one, each with a stream and a group of its own, so that tasks of one type do not wait behind those
 // of another: documents lie in the first, workflow tasks in the second (contract §5).
 //
-// A delivery of the second queue has "/" in front of its id; by it whoever settles an entry finds its queue. The runner knows
+// A delivery of the second queue has "/" in front of its id, by which whoever acknowledges or copies it finds its queue. The runner knows
 // nothing of this: the table drives (design D4), and the smaller read watermark counts for both (design D5).
 //
 // A Read waits for both queues at once. The one that brings nothing goes on waiting when Read returns, for at most 250 ms, since a
@@ -13,7 +13,6 @@ package jointq
 import (
 	"context"
 	"errors"
-	"slices"
 	"strings"
 
 	"github.com/millweir/millweir/pkg/ingestq"
@@ -171,5 +170,5 @@ func withIDs(queue int, ds []ingestq.Delivery) []ingestq.Delivery {
 	for i := range ds {
 		ds[i].ID = idOf(queue, ds[i].ID)
 	}
-	return slices.Clip(ds)
+	return ds
 }

@@ -115,8 +115,8 @@ func (q *Queue) Read(ctx context.Context, n int, block time.Duration) ([]ingestq
 	}
 }
 
-// fromBacklog reads without waiting while the last read of a queue brought all that was asked for: turn about, so that neither of
-// two backlogs waits for the other to end.
+// fromBacklog reads without waiting while the last read of a queue brought all that was asked for. Two backlogs alternate, so that
+// neither waits for the other to end.
 func (q *Queue) fromBacklog(ctx context.Context, n int) (ds []ingestq.Delivery) {
 	q.mu.Lock()
 	q.resting = false
@@ -143,7 +143,7 @@ func (q *Queue) fromBacklog(ctx context.Context, n int) (ds []ingestq.Delivery) 
 	return ds
 }
 
-// take takes at most n of what is held, turn about.
+// take takes at most n of what is held, of both queues alternately.
 func (q *Queue) take(n int) (ds []ingestq.Delivery) {
 	for at, share := q.turn, (n+1)/2; len(ds) < n && q.holds(); at, share = second-at, n {
 		s := &q.sides[at]

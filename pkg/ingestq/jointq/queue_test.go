@@ -19,7 +19,7 @@ import (
 	pb "github.com/millweir/millweir/proto"
 )
 
-// Each type lies in its stream, ids are in the envelopes' order, and each is settled by its id.
+// Each type lies in its stream, ids are in the envelopes' order, and each is acknowledged by its id.
 func TestTypesLieInTheirStreams(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, labserver.RedisURL(t))
@@ -101,7 +101,7 @@ func TestNeitherTypeWaitsBehindTheOther(t *testing.T) {
 	}
 }
 
-// What a member does not read is there for the others; it settles it all the same.
+// What a member does not read is there for the others; it acknowledges it all the same.
 func TestAMemberMayLeaveAQueueToOthers(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, labserver.RedisURL(t))
