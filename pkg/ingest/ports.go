@@ -67,16 +67,21 @@ type Source struct {
 // Extraction tells what a reader found.
 type Extraction struct {
 	MediaType string
-	Title     string // from the document's own metadata or first heading; may be empty
-	Pages     int    // 0: the format has no pages
-	Unread    []int  // the first MaxUnread pages (from 1, ascending) that could not be read; the text is without them
-	Chars     int64  // characters of all blocks
-	Charset   string // of text formats
-	Reader    string // name and version of the reader, e.g. "pdf/1": part of a version's snapshot
+	Title     string   // from the document's own metadata or first heading; may be empty
+	Pages     int      // 0: the format has no pages
+	Unread    []int    // the first MaxUnread pages (from 1, ascending) that could not be read; the text is without them
+	Warnings  []string // what else the text is without, such as attachments that could not be read: at most MaxWarnings of MaxWarningRunes
+	Chars     int64    // characters of all blocks
+	Charset   string   // of text formats
+	Reader    string   // name and version of the reader, e.g. "pdf/1": part of a version's snapshot
 }
 
-// MaxUnread bounds the unread pages that an Extraction names.
-const MaxUnread = 1000
+// Bounds of what an Extraction names as not read.
+const (
+	MaxUnread       = 1000 // pages
+	MaxWarnings     = 20
+	MaxWarningRunes = 300
+)
 
 // Extractor reads a document of any supported type.
 type Extractor interface {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/millweir/millweir/pkg/ingest"
 	"github.com/millweir/millweir/pkg/ingest/extract/detect"
+	"github.com/millweir/millweir/pkg/ingest/extract/document"
 	"github.com/millweir/millweir/pkg/ingest/extract/extracttest"
 	"github.com/millweir/millweir/pkg/ingest/extract/formats"
 	"github.com/millweir/millweir/pkg/ingest/extract/frame"
@@ -61,20 +62,27 @@ func requireRefusedAtUpload(t *testing.T, name string, data []byte) {
 	require.Empty(t, mediaType, name)
 }
 
-// TestA15 gives e-mails with attachments whose names are paths. They have no reader: an upload refuses them
-// by their content.
+// TestA15 gives e-mails with attachments whose names are paths: a name is a heading and nothing else.
 func TestA15(t *testing.T) {
 	t.Parallel()
-	for _, attached := range []string{`..\..\x`, "../../etc/cron.d/x", "/etc/passwd", "C:\\x", "a\x00b"} {
+	p := newPool(t, func(c *Config) { c.Parallel = 1 })
+	victim := filepath.Join(t.TempDir(), "victim.txt")
+	for _, attached := range []string{`..\..\x.txt`, "../../etc/cron.d/x.txt", "/etc/passwd.txt", "C:\\x.txt", "a\x00b.txt", victim} {
 		mail := "From: a@b.example\r\nTo: c@d.example\r\nSubject: s\r\nMIME-Version: 1.0\r\nContent-Type: multipart/mixed; boundary=b\r\n\r\n--b\r\n" +
-			"Content-Disposition: attachment; filename=\"" + attached + "\"\r\n\r\nowned\r\n--b--\r\n"
-		for _, name := range []string{"a.eml", "a.txt", "a"} {
-			requireRefusedAtUpload(t, name, []byte(mail))
-		}
+			"Content-Type: text/plain\r\n\r\nthe text\r\n--b\r\nContent-Disposition: attachment; filename=\"" + attached + "\"\r\n\r\nowned\r\n--b--\r\n"
+		ex, blocks, err := extracttest.ExtractPath(t, t.Context(), p, extracttest.WriteTemp(t, "a.eml", []byte(mail)))
+		require.NoError(t, err)
+		require.Equal(t, document.TypeEML, ex.MediaType)
+		require.Contains(t, extracttest.Joined(blocks), "the text")
+		require.Contains(t, extracttest.Joined(blocks), "owned", "%q %v", attached, ex.Warnings)
+		require.NoFileExists(t, victim)
 	}
-	for _, name := range []string{"a.msg", "a.docx", "a.txt"} {
-		requireRefusedAtUpload(t, name, extracttest.OLEFile("Root Entry", "__properties_version1.0"))
-	}
+	outlook := extracttest.OLEStreams("__properties_version1.0", "", "__substg1.0_1000001E", "the text",
+		"__attach_version1.0_#00000000/__substg1.0_3707001E", victim, "__attach_version1.0_#00000000/__substg1.0_37010102", strings.Repeat("owned\n  ", 512))
+	_, blocks, err := extracttest.ExtractPath(t, t.Context(), p, extracttest.WriteTemp(t, "a.msg", outlook))
+	require.NoError(t, err)
+	require.Contains(t, extracttest.Joined(blocks), "owned")
+	require.NoFileExists(t, victim)
 }
 
 // TestA16 gives archives whose names lead out of a folder: members are found by name in memory, and no name
@@ -213,18 +221,23 @@ func TestA20(t *testing.T) {
 	}
 }
 
-// TestA21 gives a workbook with a row of an enormous number. Workbooks have no reader: an upload refuses
-// them.
+// TestA21 gives a workbook with a row of an enormous number: it is refused, and no grid is made.
 func TestA21(t *testing.T) {
 	t.Parallel()
 	sheet := `<worksheet xmlns="http://schemas.openxmlformats.org/spreadsheetml/2006/main"><sheetData>` +
 		`<row r="2147483648"><c r="A2147483648"><v>1</v></c></row></sheetData></worksheet>`
 	types := `<Types xmlns="http://schemas.openxmlformats.org/package/2006/content-types"><Override PartName="/xl/workbook.xml" ` +
 		`ContentType="application/vnd.openxmlformats-officedocument.spreadsheetml.sheet.main+xml"/></Types>`
-	data := extracttest.ZipOf(t, "[Content_Types].xml", types, "xl/workbook.xml", `<workbook/>`, "xl/worksheets/sheet1.xml", sheet)
-	for _, name := range []string{"a.xlsx", "a.zip", "a"} {
-		requireRefusedAtUpload(t, name, data)
-	}
+	data := extracttest.ZipOf(t, "[Content_Types].xml", types, "_rels/.rels", `<Relationships xmlns="http://schemas.openxmlformats.org/package/2006/relationships"><Relationship Id="r0" `+
+		`Type="http://schemas.openxmlformats.org/officeDocument/2006/relationships/officeDocument" Target="xl/workbook.xml"/></Relationships>`, "xl/workbook.xml",
+		`<workbook xmlns="http://schemas.openxmlformats.org/spreadsheetml/2006/main" xmlns:r="http://schemas.openxmlformats.org/officeDocument/2006/relationships"><sheets><sheet name="a" sheetId="1" r:id="r1"/></sheets></workbook>`,
+		"xl/_rels/workbook.xml.rels", `<Relationships xmlns="http://schemas.openxmlformats.org/package/2006/relationships"><Relationship Id="r1" `+
+			`Type="http://schemas.openxmlformats.org/officeDocument/2006/relationships/worksheet" Target="worksheets/sheet1.xml"/></Relationships>`,
+		"xl/worksheets/sheet1.xml", sheet)
+	p := newPool(t, func(c *Config) { c.Parallel = 1 })
+	_, _, err := extracttest.ExtractPath(t, t.Context(), p, extracttest.WriteTemp(t, "a.xlsx", data))
+	extracttest.RequirePermanent(t, err)
+	require.ErrorContains(t, err, "row number exceeds")
 }
 
 // TestA22 gives entities, document types and endless nesting: nothing is fetched, nothing grows.

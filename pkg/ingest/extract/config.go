@@ -27,6 +27,7 @@ type Config struct {
 	MemoryMB      int           `envconfig:"EXTRACT_MEMORY_MB" default:"256" desc:"memory of one child in MiB, beyond which it is killed"`
 	MaxTextBytes  int64         `envconfig:"EXTRACT_MAX_TEXT_BYTES" default:"67108864" desc:"most bytes of text that one document may give"`
 	MaxPages      int           `envconfig:"EXTRACT_MAX_PAGES" default:"10000" desc:"most pages that one document may have"`
+	HiddenSheets  bool          `envconfig:"EXTRACT_HIDDEN_SHEETS" default:"false" desc:"read hidden sheets of workbooks too; false: a warning names them"`
 	ChildFiles    int           `envconfig:"EXTRACT_CHILD_FILES" default:"200" desc:"files that a child reads before a fresh one takes over"`
 	IdleTimeout   time.Duration `envconfig:"EXTRACT_IDLE_TIMEOUT" default:"1m" desc:"an idle child ends after this time"`
 }
@@ -75,7 +76,7 @@ func (c Config) timeout(size int64) time.Duration {
 
 // limits are the caps that a reader works under.
 func (c Config) limits() document.Limits {
-	return document.Limits{MaxTextBytes: c.MaxTextBytes, MaxPages: c.MaxPages}
+	return document.Limits{MaxTextBytes: c.MaxTextBytes, MaxPages: c.MaxPages, HiddenSheets: c.HiddenSheets}
 }
 
 func inRange[T cmp.Ordered](name string, value, low, high T) error {

@@ -171,6 +171,11 @@ func (r *jobRun) verdict(payload []byte) (ingest.Extraction, error) {
 		}
 		last = page
 	}
+	said := document.Input{}
+	for _, w := range ex.Warnings {
+		said.Warn("%s", w)
+	}
+	ex.Warnings = said.Warnings
 	if !charsetName.MatchString(ex.Charset) {
 		ex.Charset = ""
 	}

@@ -198,14 +198,15 @@ func (p *Pool) Extract(ctx context.Context, src ingest.Source, progress func(don
 	if !ok {
 		return ingest.Extraction{}, document.Unsupported("no reader for %s", mediaType)
 	}
-	if _, pdf := formats.LinkedPDF(); mediaType == document.TypePDF && !pdf {
+	_, pdf := formats.LinkedPDF()
+	if mediaType == document.TypePDF && !pdf {
 		return ingest.Extraction{}, fmt.Errorf("%w: %w", ingest.ErrElsewhere, formats.ErrNoPDF)
 	}
 	if err := p.enter(ctx, progress); err != nil {
 		return ingest.Extraction{}, err
 	}
 	defer func() { <-p.slots }()
-	w, err := p.acquire(ctx, mediaType == document.TypePDF)
+	w, err := p.acquire(ctx, pdf && r.MayHoldPDF())
 	if err != nil {
 		return ingest.Extraction{}, err
 	}

@@ -107,15 +107,16 @@ type finishing struct {
 
 // output is the result column of a document's task.
 type output struct {
-	Version   int64  `json:"version"`
-	Segments  int    `json:"segments"`
-	Pages     int    `json:"pages,omitempty"`
-	Unread    string `json:"unreadPages,omitempty"` // such as "3, 7-9": the document is searchable without them
-	Chars     int64  `json:"characters"`
-	Title     string `json:"title"`
-	MediaType string `json:"mediaType,omitempty"`
-	Model     string `json:"model"`
-	Reused    int    `json:"reusedVectors,omitempty"`
+	Version   int64    `json:"version"`
+	Segments  int      `json:"segments"`
+	Pages     int      `json:"pages,omitempty"`
+	Unread    string   `json:"unreadPages,omitempty"` // such as "3, 7-9": the document is searchable without them
+	Warnings  []string `json:"warnings,omitempty"`    // what the text is without: pages, attachments, sheets
+	Chars     int64    `json:"characters"`
+	Title     string   `json:"title"`
+	MediaType string   `json:"mediaType,omitempty"`
+	Model     string   `json:"model"`
+	Reused    int      `json:"reusedVectors,omitempty"`
 }
 
 // Handle implements taskrun.Handler.
@@ -219,8 +220,12 @@ func within(from, to, done, total int) int {
 
 // output is the result column.
 func (r *run) output() json.RawMessage {
+	unread, warnings := pageRanges(r.found.Unread), r.found.Warnings
+	if unread != "" {
+		warnings = append([]string{"pages that could not be read: " + unread}, warnings...)
+	}
 	out, err := json.Marshal(output{
-		Version: r.work.no, Segments: len(r.plan.items), Pages: r.found.Pages, Unread: pageRanges(r.found.Unread), Chars: r.found.Chars,
+		Version: r.work.no, Segments: len(r.plan.items), Pages: r.found.Pages, Unread: unread, Warnings: warnings, Chars: r.found.Chars,
 		Title: r.title(), MediaType: r.found.MediaType, Model: r.w.d.Embedder.Model().Key, Reused: r.plan.reused,
 	})
 	if err != nil {

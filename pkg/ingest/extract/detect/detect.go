@@ -38,9 +38,9 @@ func Type(head []byte, r io.ReaderAt, size int64, name string) (mediaType string
 	ext := strings.ToLower(filepath.Ext(name))
 	switch {
 	case bytes.HasPrefix(head, []byte("PK\x03\x04")), bytes.HasPrefix(head, []byte("PK\x05\x06")):
-		return detectZip(r, size, ext)
+		return detectZip(head, r, size, ext)
 	case bytes.HasPrefix(head, oleMagic):
-		return "", detectOLE(r, size)
+		return detectOLE(r, size)
 	case isPDF(head, r, size, ext):
 		return document.TypePDF, nil
 	}
@@ -75,6 +75,14 @@ func isPDF(head []byte, r io.ReaderAt, size int64, ext string) bool {
 
 // detectPlain tells the kinds of text from each other and everything else from text.
 func detectPlain(head []byte, size int64, ext string) (string, error) {
+	switch {
+	case bytes.HasPrefix(head, []byte(`{\rtf`)):
+		return document.TypeRTF, nil
+	case isMailbox(head):
+		return document.TypeMBOX, nil
+	case isMail(head, ext):
+		return document.TypeEML, nil
+	}
 	sniffed := mimetype.Detect(head)
 	if kind, known := binaryKind(sniffed); known {
 		return "", document.Unsupported("%s, which is not supported%s", kind, misnamed(ext))
@@ -126,10 +134,6 @@ func textKind(text, ext string) string {
 // binaryKind names the content when it is of a known kind that is not plain text.
 func binaryKind(m *mimetype.MIME) (string, bool) {
 	switch base, _, _ := strings.Cut(m.String(), ";"); base {
-	case "text/rtf", "application/rtf":
-		return "a rich-text (RTF) file", true
-	case "message/rfc822":
-		return "an e-mail message", true
 	case "image/svg+xml":
 		return "a picture (SVG)", true
 	case "application/octet-stream", document.TypePDF:
@@ -189,7 +193,7 @@ func controlShare(data []byte) float64 {
 // misnamed adds the name's claim to a message when it contradicts the content.
 func misnamed(ext string) string {
 	switch ext {
-	case ".pdf", ".docx", ".html", ".htm", ".md", ".txt":
+	case ".pdf", ".docx", ".pptx", ".xlsx", ".odt", ".ods", ".odp", ".epub", ".rtf", ".eml", ".msg", ".html", ".htm", ".md", ".txt":
 		return " (although the name ends in " + ext + ")"
 	}
 	return ""
@@ -198,7 +202,7 @@ func misnamed(ext string) string {
 // binaryExtension are names whose content cannot be text.
 func binaryExtension(ext string) bool {
 	switch ext {
-	case ".pdf", ".docx", ".doc", ".xlsx", ".xls", ".pptx", ".ppt", ".odt", ".ods", ".odp", ".epub", ".zip", ".png", ".jpg", ".jpeg", ".gif", ".webp", ".exe":
+	case ".pdf", ".docx", ".doc", ".xlsx", ".xls", ".pptx", ".ppt", ".odt", ".ods", ".odp", ".epub", ".msg", ".zip", ".png", ".jpg", ".jpeg", ".gif", ".webp", ".exe":
 		return true
 	}
 	return false

@@ -58,7 +58,9 @@ func TestDetectNamesWhatItIs(t *testing.T) {
 		{"a.log", []byte("2026-11-21 started\n"), document.TypeText, "", ""},
 		{"a.xml", []byte("<?xml version=\"1.0\"?><a>b</a>"), document.TypeText, "", ""},
 		{"a.svg", []byte("<?xml version=\"1.0\"?><svg xmlns=\"http://www.w3.org/2000/svg\"/>"), "", ingest.CodeUnsupportedType, "SVG"},
-		{"a.rtf", []byte(`{\rtf1 hello}`), "", ingest.CodeUnsupportedType, "RTF"},
+		{"a.txt", []byte(`{\rtf1 hello}`), document.TypeRTF, "", ""},
+		{"a.msg", extracttest.OLEFile("Root Entry", "__properties_version1.0"), document.TypeMSG, "", ""},
+		{"a.msg", []byte("only text"), "", ingest.CodeUnsupportedType, "content is text"},
 		{"a.txt", utf16text, document.TypeText, "", ""},
 		{"a.txt", append([]byte(strings.Repeat("x", detect.HeadBytes-1)), "中"...), document.TypeText, "", ""},
 	} {
@@ -104,8 +106,7 @@ func FuzzDetect(f *testing.F) {
 func TestArchivesOfOtherKindsAreNamed(t *testing.T) {
 	t.Parallel()
 	for member, says := range map[string]string{
-		"xl/workbook.xml": "XLSX", "xl/workbook.bin": "XLSB", "ppt/presentation.xml": "PPTX", "META-INF/container.xml": "EPUB", "content.xml": "OpenDocument",
-		"visio/document.xml": "Visio", "AndroidManifest.xml": "Android", "META-INF/MANIFEST.MF": "Java", "readme.txt": "a zip archive",
+		"xl/workbook.bin": "XLSB", "visio/document.xml": "Visio", "AndroidManifest.xml": "Android", "META-INF/MANIFEST.MF": "Java", "readme.txt": "a zip archive",
 		"word/documents.xml": "a zip archive", "word/document.xml.bak": "a zip archive", "Word/Document.xml": "a zip archive",
 	} {
 		data := extracttest.ZipOf(t, "first", "x", member, "y")
@@ -113,11 +114,28 @@ func TestArchivesOfOtherKindsAreNamed(t *testing.T) {
 		extracttest.RequirePermanent(t, err, ingest.CodeUnsupportedType)
 		require.ErrorContains(t, err, says, member)
 	}
-	for _, member := range []string{"word/document.xml", "word/document2.xml", `word\document.xml`, "word/document17.xml"} {
+	for member, want := range map[string]string{
+		"word/document.xml": document.TypeDOCX, "word/document2.xml": document.TypeDOCX, `word\document.xml`: document.TypeDOCX, "word/document17.xml": document.TypeDOCX,
+		"xl/workbook.xml": document.TypeXLSX, "ppt/presentation.xml": document.TypePPTX, "META-INF/container.xml": document.TypeEPUB, "content.xml": document.TypeODT,
+	} {
 		data := extracttest.ZipOf(t, member, "x")
 		got, err := detect.File(bytes.NewReader(data), int64(len(data)), "anything")
 		require.NoError(t, err, member)
-		require.Equal(t, document.TypeDOCX, got)
+		require.Equal(t, want, got)
+	}
+}
+
+func TestOpenDocumentsSayWhatTheyAre(t *testing.T) {
+	t.Parallel()
+	for kind, want := range map[string]string{
+		"text": document.TypeODT, "text-template": document.TypeODT, "spreadsheet": document.TypeODS, "presentation": document.TypeODP, "graphics": "", "formula": "",
+	} {
+		data := extracttest.ZipStoredFirst(t, "mimetype", "application/vnd.oasis.opendocument."+kind, "content.xml", "x")
+		got, err := detect.File(bytes.NewReader(data), int64(len(data)), "a.odt")
+		require.Equal(t, want, got)
+		if want == "" {
+			extracttest.RequirePermanent(t, err, ingest.CodeUnsupportedType)
+		}
 	}
 }
 
@@ -144,7 +162,7 @@ func TestCompoundFilesThatLeadAstray(t *testing.T) {
 		})
 	}
 	for stream, says := range map[string]string{
-		"Book": "XLS", "PowerPoint Document": "PPT", "__properties_version1.0": "MSG", "Contents": "compound",
+		"Book": "XLS", "PowerPoint Document": "PPT", "Contents": "compound",
 	} {
 		file := extracttest.OLEFile("Root Entry", stream)
 		_, err := detect.File(bytes.NewReader(file), int64(len(file)), "a")

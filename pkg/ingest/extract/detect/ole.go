@@ -21,23 +21,25 @@ const (
 
 var oleMagic = []byte{0xD0, 0xCF, 0x11, 0xE0, 0xA1, 0xB1, 0x1A, 0xE1}
 
-// detectOLE names what a compound file is; all are refused, password-protected office files as ENCRYPTED.
-func detectOLE(r io.ReaderAt, size int64) error {
+// detectOLE names what a compound file is: an Outlook message is read, anything else refused, password-protected office files as ENCRYPTED.
+func detectOLE(r io.ReaderAt, size int64) (string, error) {
 	names := oleNames(r, size)
 	switch {
 	case names["EncryptedPackage"], names["EncryptionInfo"]:
-		return document.Encrypted("the office file is protected with a password")
+		return "", document.Encrypted("the office file is protected with a password")
 	case names["WordDocument"]:
-		return ingest.Permanent(ingest.CodeUnsupportedType, "Save the document as DOCX or PDF and upload that.",
+		return "", ingest.Permanent(ingest.CodeUnsupportedType, "Save the document as DOCX or PDF and upload that.",
 			"a Word document in the old binary format (DOC), which is not supported")
 	case names["Workbook"], names["Book"]:
-		return document.Unsupported("an Excel workbook in the old binary format (XLS), which is not supported")
+		return "", ingest.Permanent(ingest.CodeUnsupportedType, "Save the workbook as XLSX or CSV and upload that.",
+			"an Excel workbook in the old binary format (XLS), which is not supported")
 	case names["PowerPoint Document"]:
-		return document.Unsupported("a PowerPoint presentation in the old binary format (PPT), which is not supported")
+		return "", ingest.Permanent(ingest.CodeUnsupportedType, "Save the presentation as PPTX or PDF and upload that.",
+			"a PowerPoint presentation in the old binary format (PPT), which is not supported")
 	case names["__properties_version1.0"]:
-		return document.Unsupported("an Outlook message (MSG), which is not supported")
+		return document.TypeMSG, nil
 	}
-	return document.Unsupported("a compound (OLE) file, which is not supported")
+	return "", document.Unsupported("a compound (OLE) file, which is not supported")
 }
 
 // oleNames lists the streams of a compound file, as far as its directory can be followed.

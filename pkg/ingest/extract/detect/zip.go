@@ -1,6 +1,7 @@
 package detect
 
 import (
+	"bytes"
 	"io"
 	"strings"
 
@@ -8,20 +9,22 @@ import (
 	"github.com/millweir/millweir/pkg/ingest/extract/document"
 )
 
-// zipKinds name what an archive is by a member that only this kind has.
+// zipTypes name the type of an archive by a member that only this type has.
+var zipTypes = map[string]string{
+	"xl/workbook.xml": document.TypeXLSX, "ppt/presentation.xml": document.TypePPTX, "META-INF/container.xml": document.TypeEPUB,
+	"content.xml": document.TypeODT, // or the type that the member mimetype says
+}
+
+// zipKinds name other archives in the same way.
 var zipKinds = []struct{ member, kind string }{
-	{"xl/workbook.xml", "an Excel workbook (XLSX)"},
 	{"xl/workbook.bin", "an Excel workbook (XLSB)"},
-	{"ppt/presentation.xml", "a PowerPoint presentation (PPTX)"},
-	{"META-INF/container.xml", "an e-book (EPUB)"},
-	{"content.xml", "an OpenDocument file"},
 	{"visio/document.xml", "a Visio drawing"},
 	{"AndroidManifest.xml", "an Android app"},
 	{"META-INF/MANIFEST.MF", "a Java archive"},
 }
 
 // detectZip looks into an archive's directory.
-func detectZip(r io.ReaderAt, size int64, ext string) (string, error) {
+func detectZip(head []byte, r io.ReaderAt, size int64, ext string) (string, error) {
 	dir, err := archive.ReadDirectory(r, size)
 	if err != nil {
 		return "", document.Corrupt("%w", err)
@@ -29,11 +32,17 @@ func detectZip(r io.ReaderAt, size int64, ext string) (string, error) {
 	if err := dir.CheckLimits(); err != nil {
 		return "", err
 	}
-	kind, isWord := "a zip archive", false
+	kind, mediaType := "a zip archive", ""
 	var bad error
 	err = dir.Each(r, func(m archive.Member) bool {
+		found := zipTypes[m.Name]
 		if isDocumentPart(m.Name) {
-			isWord = true
+			found = document.TypeDOCX
+		}
+		if found != "" {
+			if mediaType == "" || found != document.TypeODT { // an office file may embed others, below their own folders
+				mediaType = found
+			}
 			if m.Encrypted {
 				bad = document.Encrypted("%s is encrypted", m.Name)
 			} else {
@@ -53,12 +62,31 @@ func detectZip(r io.ReaderAt, size int64, ext string) (string, error) {
 		return "", document.Corrupt("%w", err)
 	case bad != nil:
 		return "", bad
-	case isWord:
-		return document.TypeDOCX, nil
+	case mediaType == document.TypeODT:
+		return openDocument(head)
+	case mediaType != "":
+		return mediaType, nil
 	case kind == "a zip archive" && ext == ".docx":
 		return "", document.Corrupt("the archive has no word/document.xml: this is no Word document")
 	}
 	return "", document.Unsupported("%s, which is not supported%s", kind, misnamed(ext))
+}
+
+// openDocument tells the kinds of OpenDocument apart by the member mimetype, which stands first and is not compressed.
+func openDocument(head []byte) (string, error) {
+	const at, prefix = 30, "mimetypeapplication/vnd.oasis.opendocument."
+	if len(head) > at && bytes.HasPrefix(head[at:], []byte(prefix)) {
+		kind := head[at+len(prefix):]
+		switch {
+		case bytes.HasPrefix(kind, []byte("spreadsheet")):
+			return document.TypeODS, nil
+		case bytes.HasPrefix(kind, []byte("presentation")):
+			return document.TypeODP, nil
+		case !bytes.HasPrefix(kind, []byte("text")):
+			return "", document.Unsupported("an OpenDocument drawing, formula or database, which is not supported")
+		}
+	}
+	return document.TypeODT, nil
 }
 
 // isDocumentPart tells the main part of a Word document: document.xml, or document2.xml as some programs

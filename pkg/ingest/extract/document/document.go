@@ -3,6 +3,8 @@
 package document
 
 import (
+	"context"
+	"fmt"
 	"io"
 	"time"
 
@@ -18,6 +20,16 @@ const (
 	TypeText     = "text/plain"
 	TypeCSV      = "text/csv"
 	TypeJSON     = "application/json"
+	TypePPTX     = "application/vnd.openxmlformats-officedocument.presentationml.presentation"
+	TypeXLSX     = "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet"
+	TypeODT      = "application/vnd.oasis.opendocument.text"
+	TypeODS      = "application/vnd.oasis.opendocument.spreadsheet"
+	TypeODP      = "application/vnd.oasis.opendocument.presentation"
+	TypeEPUB     = "application/epub+zip"
+	TypeRTF      = "text/rtf"
+	TypeEML      = "message/rfc822"
+	TypeMBOX     = "application/mbox"
+	TypeMSG      = "application/vnd.ms-outlook"
 )
 
 const (
@@ -31,6 +43,7 @@ const (
 type Limits struct {
 	MaxTextBytes int64 `json:"maxTextBytes"`
 	MaxPages     int   `json:"maxPages"`
+	HiddenSheets bool  `json:"hiddenSheets"` // those of workbooks are read too
 }
 
 // Input is one document as a reader gets it.
@@ -42,6 +55,17 @@ type Input struct {
 	Progress  func(done, total int) // pages, or KiB where there are no pages
 	Engine    any                   // what this process loaded for the reader: a *pdfEngine, or nil
 	Tainted   bool                  // set by a reader whose process should read no other file
+	// Inner reads a file that this one carries, under a heading of that level. A file that cannot be read is a warning.
+	Inner    func(ctx context.Context, name string, data []byte, out *Sink, level int) error
+	Warnings []string // what the text is without
+}
+
+// Warn notes what the text is without, for the user.
+func (in *Input) Warn(format string, args ...any) {
+	if len(in.Warnings) < ingest.MaxWarnings {
+		text := []rune(CleanText(fmt.Sprintf(format, args...), false))
+		in.Warnings = append(in.Warnings, string(text[:min(len(text), ingest.MaxWarningRunes)]))
+	}
 }
 
 // Stream reads the whole input from its start.
@@ -49,7 +73,7 @@ func (in *Input) Stream() *io.SectionReader { return io.NewSectionReader(in.File
 
 // What the user is told to do about each kind of failure.
 const (
-	remedyUnsupported = "Upload a PDF, DOCX, HTML, Markdown or plain-text file."
+	remedyUnsupported = "Upload a PDF, an office or OpenDocument file, an e-book, an e-mail, a web page, Markdown or plain text."
 	remedyEncrypted   = "Remove the password and upload the file again."
 	remedyCorrupt     = "The file is damaged or incomplete. Open it in its own program, save it anew and upload it again."
 	remedyLimit       = "The file is larger inside than is allowed. Split it into smaller documents."

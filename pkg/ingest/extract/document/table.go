@@ -15,6 +15,7 @@ const (
 // TableWriter gathers the rows of one table.
 type TableWriter struct {
 	Out    *Sink
+	Page   int // of all rows; 0: the format has no pages
 	header string
 	rows   strings.Builder
 	count  int
@@ -32,7 +33,7 @@ func (t *TableWriter) Row(cells []string) error {
 	}
 	if len(cells) == 1 && t.count == 0 {
 		// A frame around text, not a table.
-		return t.Out.Block(ingest.Block{Kind: ingest.BlockParagraph, Text: cells[0]})
+		return t.Out.Block(ingest.Block{Kind: ingest.BlockParagraph, Page: t.Page, Text: cells[0]})
 	}
 	line := strings.Join(cells, cellSeparator)
 	t.count++
@@ -58,5 +59,5 @@ func (t *TableWriter) Row(cells []string) error {
 func (t *TableWriter) Flush() error {
 	text := t.rows.String()
 	t.rows.Reset()
-	return t.Out.Block(ingest.Block{Kind: ingest.BlockTable, Text: text})
+	return t.Out.Block(ingest.Block{Kind: ingest.BlockTable, Page: t.Page, Text: text})
 }

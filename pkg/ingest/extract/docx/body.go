@@ -7,6 +7,7 @@ import (
 
 	"github.com/millweir/millweir/pkg/ingest"
 	"github.com/millweir/millweir/pkg/ingest/extract/document"
+	"github.com/millweir/millweir/pkg/ingest/extract/office"
 )
 
 // docxParagraph is a paragraph being read; text boxes put one inside another.
@@ -24,7 +25,7 @@ type docxBody struct {
 	out    *document.Sink
 	styles *docxStyles
 
-	part     *part
+	part     *office.Part
 	reported int64
 
 	open     []*docxParagraph
@@ -42,17 +43,17 @@ type docxBody struct {
 }
 
 // read visits one part; a name that the archive does not have is skipped.
-func (d *docxBody) read(a *officeArchive, name string) error {
-	p, err := a.open(name)
+func (d *docxBody) read(a *office.Archive, name string) error {
+	p, err := a.Open(name)
 	if err != nil || p == nil {
 		return err
 	}
-	defer p.close()
+	defer p.Close()
 	d.part, d.reported = p, 0
-	return p.walk(d)
+	return p.Walk(d)
 }
 
-func (d *docxBody) start(name string, attrs []xml.Attr) error {
+func (d *docxBody) Start(name string, attrs []xml.Attr) error {
 	if d.skip > 0 {
 		d.skip++
 		return nil
@@ -76,7 +77,7 @@ func (d *docxBody) start(name string, attrs []xml.Attr) error {
 	case "t":
 		d.inText = true
 	case "footnote", "endnote":
-		d.note = attr(attrs, "id")
+		d.note = office.Attr(attrs, "id")
 	case "tbl":
 		if d.tables++; d.tables == 1 {
 			d.table, d.cells = &document.TableWriter{Out: d.out}, nil
@@ -100,7 +101,7 @@ func (d *docxBody) dropped(name string, attrs []xml.Attr) bool {
 	case "del", "moveFrom", "instrText", "delText", "sdtPr", "binData", "object":
 		return true
 	case "footnote", "endnote":
-		kind := attr(attrs, "type")
+		kind := office.Attr(attrs, "type")
 		return kind != "" && kind != "normal"
 	case "Choice", "Fallback":
 		// The first alternative only: the others say the same for older programs.
@@ -124,16 +125,16 @@ func (d *docxBody) startInside(name string, attrs []xml.Attr) {
 	if d.props > 0 {
 		switch name {
 		case "pStyle":
-			p.style = attr(attrs, "val")
+			p.style = office.Attr(attrs, "val")
 		case "outlineLvl":
-			p.outline = outlineLevel(attr(attrs, "val"))
+			p.outline = outlineLevel(office.Attr(attrs, "val"))
 		case "numId":
-			p.list = attr(attrs, "val") != "0"
+			p.list = office.Attr(attrs, "val") != "0"
 		}
 		return
 	}
 	if d.inRunPrs {
-		if name == "vanish" && attr(attrs, "val") != "0" && attr(attrs, "val") != "false" {
+		if name == "vanish" && office.Attr(attrs, "val") != "0" && office.Attr(attrs, "val") != "false" {
 			d.hidden = true
 		}
 		return
@@ -146,11 +147,11 @@ func (d *docxBody) startInside(name string, attrs []xml.Attr) {
 	case "noBreakHyphen":
 		p.text.WriteByte('-')
 	case "footnoteReference", "endnoteReference":
-		p.text.WriteString("[" + attr(attrs, "id") + "]")
+		p.text.WriteString("[" + office.Attr(attrs, "id") + "]")
 	}
 }
 
-func (d *docxBody) end(name string) error {
+func (d *docxBody) End(name string) error {
 	if d.skip > 0 {
 		d.skip--
 		return nil
@@ -174,7 +175,7 @@ func (d *docxBody) end(name string) error {
 	return nil
 }
 
-func (d *docxBody) text(data []byte) error {
+func (d *docxBody) Text(data []byte) error {
 	p := d.paragraph()
 	if d.skip > 0 || !d.inText || d.hidden || p == nil {
 		return nil
@@ -273,11 +274,10 @@ func (d *docxBody) endTable(name string) error {
 
 // report tells how much of the part was read, in KiB.
 func (d *docxBody) report() error {
-	if d.part.read-d.reported < document.ProgressBytes {
+	if d.part.Done()-d.reported < document.ProgressBytes {
 		return nil
 	}
-	d.reported = d.part.read
-	total := max(int64(d.part.file.UncompressedSize64), d.part.read)
-	d.in.Progress(int(d.part.read>>10), int(total>>10))
+	d.reported = d.part.Done()
+	d.in.Progress(int(d.reported>>10), int(max(d.part.Size(), d.reported)>>10))
 	return d.ctx.Err()
 }

@@ -10,78 +10,56 @@ import (
 	"github.com/millweir/millweir/pkg/ingest"
 	"github.com/millweir/millweir/pkg/ingest/extract/archive"
 	"github.com/millweir/millweir/pkg/ingest/extract/document"
+	"github.com/millweir/millweir/pkg/ingest/extract/office"
 )
 
 // Read streams a Word document: headings, paragraphs, lists and tables in their order, then the notes.
 // Insertions are kept and deletions dropped, as if all changes had been accepted.
 func Read(ctx context.Context, in *document.Input, out *document.Sink) (ingest.Extraction, error) {
-	a, err := openOffice(in)
+	a, err := office.Open(in)
 	if err != nil {
 		return ingest.Extraction{}, err
 	}
-	main, err := a.documentPart()
+	main, err := documentPart(a)
 	if err != nil {
 		return ingest.Extraction{}, err
 	}
-	rels, err := a.relationsOf(main)
+	rels, err := a.RelationsOf(main)
 	if err != nil {
 		return ingest.Extraction{}, err
 	}
 	styles := &docxStyles{levels: map[string]int{}, basedOn: map[string]string{}, listed: map[string]bool{}}
-	if err := a.visit(rels["styles"], styles); err != nil {
+	if err := a.Visit(rels.ByKind["styles"], styles); err != nil {
 		return ingest.Extraction{}, err
 	}
-	props := &coreProperties{}
-	if err := a.visit("docProps/core.xml", props); err != nil {
+	title, err := a.Title("docProps/core.xml")
+	if err != nil {
 		return ingest.Extraction{}, err
 	}
 	body := &docxBody{ctx: ctx, in: in, out: out, styles: styles}
-	for _, name := range []string{main, rels["footnotes"], rels["endnotes"]} {
+	for _, name := range []string{main, rels.ByKind["footnotes"], rels.ByKind["endnotes"]} {
 		if err := body.read(a, name); err != nil {
 			return ingest.Extraction{}, err
 		}
 	}
-	return ingest.Extraction{Title: props.title.String()}, nil
+	return ingest.Extraction{Title: title}, nil
 }
 
 // documentPart finds the main part by the package's relationships, else by its usual name.
-func (a *officeArchive) documentPart() (string, error) {
-	rels, err := a.relationsOf("")
+func documentPart(a *office.Archive) (string, error) {
+	rels, err := a.RelationsOf("")
 	if err != nil {
 		return "", err
 	}
-	if name := rels["officeDocument"]; name != "" && a.parts[name] != nil { // a member may have an empty name
+	if name := rels.ByKind["officeDocument"]; name != "" && a.Has(name) { // a member may have an empty name
 		return name, nil
 	}
 	for _, name := range []string{"word/document.xml", "word/document2.xml"} {
-		if a.parts[name] != nil {
+		if a.Has(name) {
 			return name, nil
 		}
 	}
 	return "", document.Corrupt("the archive has no word/document.xml")
-}
-
-// coreProperties takes the title from docProps/core.xml.
-type coreProperties struct {
-	title  strings.Builder
-	inside bool
-}
-
-func (c *coreProperties) start(name string, _ []xml.Attr) error {
-	c.inside = name == "title"
-	return nil
-}
-
-func (c *coreProperties) end(string) error {
-	c.inside = false
-	return nil
-}
-
-func (c *coreProperties) text(data []byte) error {
-	if c.inside && c.title.Len() < 4*document.MaxTitleRunes {
-		c.title.Write(data[:min(len(data), 4*document.MaxTitleRunes)])
-	}
-	return nil
 }
 
 // docxStyles knows which paragraph styles are headings and which are lists.
@@ -92,21 +70,21 @@ type docxStyles struct {
 	id      string
 }
 
-func (s *docxStyles) start(name string, attrs []xml.Attr) error {
+func (s *docxStyles) Start(name string, attrs []xml.Attr) error {
 	switch name {
 	case "style":
-		s.id = attr(attrs, "styleId")
+		s.id = office.Attr(attrs, "styleId")
 		if len(s.levels) > archive.MaxEntries {
 			return document.OverLimit("more than %d styles", archive.MaxEntries)
 		}
 		s.levels[s.id] = 0
 	case "name":
-		s.named(strings.ToLower(attr(attrs, "val")))
+		s.named(strings.ToLower(office.Attr(attrs, "val")))
 	case "basedOn":
-		s.basedOn[s.id] = attr(attrs, "val")
+		s.basedOn[s.id] = office.Attr(attrs, "val")
 	case "outlineLvl":
 		if s.levels[s.id] == 0 {
-			s.levels[s.id] = outlineLevel(attr(attrs, "val"))
+			s.levels[s.id] = outlineLevel(office.Attr(attrs, "val"))
 		}
 	case "numPr":
 		s.listed[s.id] = true
@@ -129,8 +107,8 @@ func (s *docxStyles) named(name string) {
 	}
 }
 
-func (s *docxStyles) end(string) error  { return nil }
-func (s *docxStyles) text([]byte) error { return nil }
+func (s *docxStyles) End(string) error  { return nil }
+func (s *docxStyles) Text([]byte) error { return nil }
 
 // inherited is what a style has, or else the nearest of those that it is based on; zero: none of them has it.
 func inherited[T comparable](has map[string]T, basedOn map[string]string, id string) (value T) {

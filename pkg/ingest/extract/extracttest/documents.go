@@ -68,12 +68,21 @@ func (l *Loop) Read(buf []byte) (int, error) {
 // The attack cases that concern the reading of documents, by their numbers in deploy/docs/rules.md.
 
 // ZipOf builds an archive of names and contents.
-func ZipOf(t testing.TB, members ...string) []byte {
+func ZipOf(t testing.TB, members ...string) []byte { return zipOf(t, zip.Deflate, members) }
+
+// ZipStoredFirst builds an archive whose first member is not compressed, as OpenDocument and EPUB want it.
+func ZipStoredFirst(t testing.TB, members ...string) []byte { return zipOf(t, zip.Store, members) }
+
+func zipOf(t testing.TB, first uint16, members []string) []byte {
 	t.Helper()
 	var buf bytes.Buffer
 	z := zip.NewWriter(&buf)
 	for i := 0; i < len(members); i += 2 {
-		w, err := z.CreateHeader(&zip.FileHeader{Name: members[i], Method: zip.Deflate})
+		head := &zip.FileHeader{Name: members[i], Method: zip.Deflate}
+		if i == 0 {
+			head.Method = first
+		}
+		w, err := z.CreateHeader(head)
 		require.NoError(t, err)
 		_, err = io.WriteString(w, members[i+1])
 		require.NoError(t, err)
@@ -102,6 +111,106 @@ func OLEFile(names ...string) []byte {
 		binary.LittleEndian.PutUint16(entry[64:], uint16(2*len(name)+2))
 	}
 	return file
+}
+
+// OLEStreams is a compound file of streams, each a path ("name" or "storage/name") and its content, which is filled up with NULs to the
+// least size of a stream that has sectors of its own.
+func OLEStreams(streams ...string) []byte {
+	const sector, free, end = 512, 0xFFFFFFFF, 0xFFFFFFFE
+	type entry struct {
+		name                string
+		kind                byte
+		right, child, start uint32
+		size                int
+	}
+	dir := []entry{{name: "Root Entry", kind: 5, right: free, child: free, start: end}}
+	last := map[string]int{} // storage → its last child
+	add := func(storage string, parent int, e entry) int {
+		dir = append(dir, e)
+		at := len(dir) - 1
+		if before, some := last[storage]; some {
+			dir[before].right = uint32(at)
+		} else {
+			dir[parent].child = uint32(at)
+		}
+		last[storage] = at
+		return at
+	}
+	var data []byte
+	var table []uint32
+	storages := map[string]int{"": 0}
+	for i := 0; i < len(streams); i += 2 {
+		storage, name, nested := strings.Cut(streams[i], "/")
+		if !nested {
+			storage, name = "", storage
+		} else if _, known := storages[storage]; !known {
+			storages[storage] = add("", 0, entry{name: storage, kind: 1, right: free, child: free, start: end})
+		}
+		content := make([]byte, max(4096, (len(streams[i+1])+sector-1)/sector*sector))
+		copy(content, streams[i+1])
+		add(storage, storages[storage], entry{name: name, kind: 2, right: free, child: free, start: uint32(len(table)), size: len(content)})
+		for range len(content)/sector - 1 {
+			table = append(table, uint32(len(table)+1))
+		}
+		table, data = append(table, end), append(data, content...)
+	}
+	head := make([]byte, sector)
+	copy(head, "\xD0\xCF\x11\xE0\xA1\xB1\x1A\xE1")
+	binary.LittleEndian.PutUint16(head[24:], 0x3E)
+	binary.LittleEndian.PutUint16(head[26:], 3)
+	binary.LittleEndian.PutUint16(head[28:], 0xFFFE)
+	binary.LittleEndian.PutUint16(head[30:], 9)
+	binary.LittleEndian.PutUint16(head[32:], 6)
+	binary.LittleEndian.PutUint32(head[48:], uint32(len(table))) // the directory lies behind the streams
+	binary.LittleEndian.PutUint32(head[56:], 4096)
+	binary.LittleEndian.PutUint32(head[60:], end)
+	binary.LittleEndian.PutUint32(head[68:], end)
+	for len(dir)%4 != 0 {
+		dir = append(dir, entry{right: free, child: free})
+	}
+	for i, e := range dir {
+		raw := make([]byte, 128)
+		for j, u := range utf16.Encode([]rune(e.name)) {
+			binary.LittleEndian.PutUint16(raw[2*j:], u)
+		}
+		if e.name != "" {
+			binary.LittleEndian.PutUint16(raw[64:], uint16(2*len(e.name)+2))
+		}
+		raw[66], raw[67] = e.kind, 1
+		binary.LittleEndian.PutUint32(raw[68:], free)
+		binary.LittleEndian.PutUint32(raw[72:], e.right)
+		binary.LittleEndian.PutUint32(raw[76:], e.child)
+		binary.LittleEndian.PutUint32(raw[116:], e.start)
+		binary.LittleEndian.PutUint32(raw[120:], uint32(e.size))
+		data = append(data, raw...)
+		if i%4 == 3 {
+			table = append(table, uint32(len(table)+1))
+		}
+	}
+	table[len(table)-1] = end
+	tables := 1
+	for tables*sector/4 < len(table)+tables {
+		tables++
+	}
+	binary.LittleEndian.PutUint32(head[44:], uint32(tables))
+	for i := range 109 {
+		at := uint32(free)
+		if i < tables {
+			at = uint32(len(table) + i)
+		}
+		binary.LittleEndian.PutUint32(head[76+4*i:], at)
+	}
+	fat := make([]byte, tables*sector)
+	for i := range len(fat) / 4 {
+		v := uint32(free)
+		if i < len(table) {
+			v = table[i]
+		} else if i < len(table)+tables {
+			v = 0xFFFFFFFD
+		}
+		binary.LittleEndian.PutUint32(fat[4*i:], v)
+	}
+	return append(append(head, data...), fat...)
 }
 
 // CountingReader counts what Detect reads.

@@ -2,6 +2,7 @@
 package formats
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -10,11 +11,18 @@ import (
 	"strings"
 
 	"github.com/millweir/millweir/pkg/ingest"
+	"github.com/millweir/millweir/pkg/ingest/extract/detect"
 	"github.com/millweir/millweir/pkg/ingest/extract/document"
 	"github.com/millweir/millweir/pkg/ingest/extract/docx"
+	"github.com/millweir/millweir/pkg/ingest/extract/epub"
 	"github.com/millweir/millweir/pkg/ingest/extract/html"
+	"github.com/millweir/millweir/pkg/ingest/extract/mail"
 	"github.com/millweir/millweir/pkg/ingest/extract/markdown"
+	"github.com/millweir/millweir/pkg/ingest/extract/odf"
 	"github.com/millweir/millweir/pkg/ingest/extract/plaintext"
+	"github.com/millweir/millweir/pkg/ingest/extract/pptx"
+	"github.com/millweir/millweir/pkg/ingest/extract/rtf"
+	"github.com/millweir/millweir/pkg/ingest/extract/xlsx"
 )
 
 // Reader turns documents of some types into blocks.
@@ -33,6 +41,14 @@ var Registry = []Reader{
 	{Name: "docx", Version: 1, Types: []string{document.TypeDOCX}, Read: docx.Read},
 	{Name: "html", Version: 1, Types: []string{document.TypeHTML}, Read: html.Read},
 	{Name: "markdown", Version: 2, Types: []string{document.TypeMarkdown}, Read: markdown.Read},
+	{Name: "pptx", Version: 1, Types: []string{document.TypePPTX}, Read: pptx.Read},
+	{Name: "xlsx", Version: 1, Types: []string{document.TypeXLSX}, Read: xlsx.Read},
+	{Name: "odf", Version: 1, Types: []string{document.TypeODT, document.TypeODS, document.TypeODP}, Read: odf.Read},
+	{Name: "epub", Version: 1, Types: []string{document.TypeEPUB}, Read: epub.Read},
+	{Name: "rtf", Version: 1, Types: []string{document.TypeRTF}, Read: rtf.Read},
+	{Name: "eml", Version: 1, Types: []string{document.TypeEML}, Read: mail.Read},
+	{Name: "mbox", Version: 1, Types: []string{document.TypeMBOX}, Read: mail.ReadBox},
+	{Name: "msg", Version: 1, Types: []string{document.TypeMSG}, Read: mail.ReadMSG},
 	{Name: "text", Version: 2, Types: []string{document.TypeText, document.TypeCSV, document.TypeJSON}, Read: plaintext.Read},
 }
 
@@ -75,6 +91,11 @@ func For(mediaType string) (Reader, bool) {
 	return Reader{}, false
 }
 
+// MayHoldPDF reports whether documents of the reader are PDFs, or carry files that may be.
+func (r Reader) MayHoldPDF() bool {
+	return slices.Contains([]string{"pdf", "eml", "mbox", "msg"}, r.Name)
+}
+
 // String is the reader's name and version, e.g. "pdf/1".
 func (r Reader) String() string { return fmt.Sprintf("%s/%d", r.Name, r.Version) }
 
@@ -94,6 +115,7 @@ func Read(ctx context.Context, in *document.Input, emit func(ingest.Block) error
 		return ingest.Extraction{}, document.Unsupported("no reader for %s", in.MediaType)
 	}
 	out := document.NewSink(in.Limits, emit)
+	in.Inner = inner(in, 1)
 	ex, err := r.Read(ctx, in, out)
 	if err != nil {
 		return ingest.Extraction{}, err
@@ -102,13 +124,63 @@ func Read(ctx context.Context, in *document.Input, emit func(ingest.Block) error
 		return ingest.Extraction{}, ingest.Permanent(ingest.CodeEmpty,
 			"The document holds no text. Check the file and upload it again.", "read %s: no text found", in.MediaType)
 	}
-	ex.MediaType, ex.Reader, ex.Chars = in.MediaType, r.String(), out.Chars
+	ex.MediaType, ex.Reader, ex.Chars, ex.Warnings = in.MediaType, r.String(), out.Chars, in.Warnings
 	// A PDF's first heading is that of its outline: a chapter, not the whole.
 	if ex.Title == "" && in.MediaType != document.TypePDF {
 		ex.Title = out.FirstHeading
 	}
 	ex.Title = document.CleanTitle(ex.Title)
 	return ex, nil
+}
+
+// maxInner bounds how deep files lie in each other: an attachment of a message that is attached to a message.
+const maxInner = 4
+
+// inner returns the function that reads the files that a document carries; depth counts the documents around them.
+func inner(outer *document.Input, depth int) func(context.Context, string, []byte, *document.Sink, int) error {
+	return func(ctx context.Context, name string, data []byte, out *document.Sink, level int) error {
+		if depth >= maxInner {
+			outer.Warn("%q was not read: it lies in more than %d files", name, maxInner)
+			return nil
+		}
+		in := &document.Input{
+			File: bytes.NewReader(data), Size: int64(len(data)), Limits: outer.Limits, Progress: func(int, int) {}, Engine: outer.Engine,
+			Warnings: outer.Warnings,
+		}
+		in.Inner = inner(in, depth+1)
+		mediaType, err := detect.File(in.File, in.Size, name)
+		r, ok := For(mediaType)
+		if err == nil && !ok {
+			err = document.Unsupported("no reader for %s", mediaType)
+		}
+		if err == nil {
+			if err := out.Block(ingest.Block{Kind: ingest.BlockHeading, Level: min(level, 6), Text: document.CleanTitle(name)}); err != nil {
+				return err
+			}
+			in.MediaType = mediaType
+			var ex ingest.Extraction
+			ex, err = r.Read(ctx, in, out)
+			outer.Tainted = outer.Tainted || in.Tainted
+			for _, page := range ex.Unread {
+				in.Warn("page %d of %q could not be read", page, name)
+			}
+		}
+		outer.Warnings = in.Warnings
+		return refused(outer, name, err)
+	}
+}
+
+// refused turns what is wrong with an inner file into a warning; limits of the whole and faults of ours end the reading.
+func refused(outer *document.Input, name string, err error) error {
+	if err == nil {
+		return nil
+	}
+	f, ok := errors.AsType[*ingest.Failure](err)
+	if !ok || !f.Permanent || f.Code == ingest.CodeLimitExceeded {
+		return err
+	}
+	outer.Warn("%q was not read: %v", name, f)
+	return nil
 }
 
 // ReadGuarded turns a reader's panic into a failure of its file.

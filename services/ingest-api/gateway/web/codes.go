@@ -193,7 +193,7 @@ var Kinds = map[string]errorKind{
 	string(ingest.CodeExtractCrashed): {http.StatusUnprocessableEntity, "The file brought its reader down.",
 		"Open and save it again with its own program, then send it."},
 	string(ingest.CodeUnsupportedType): {http.StatusUnsupportedMediaType, "No reader knows this type of file.",
-		"Send PDF, DOCX, HTML, Markdown or plain text, with the matching extension."},
+		"Send a document of a supported kind (PDF, office, e-book, e-mail, web page or text), with the matching extension."},
 	string(ingest.CodeLimitExceeded): {http.StatusUnprocessableEntity, "The file unpacks to more than is allowed.",
 		"Split the document into smaller files."},
 }

@@ -1,4 +1,6 @@
-package docx
+// Package office opens documents that are zip archives of XML parts (OOXML, OpenDocument, EPUB), under limits of
+// size, ratio, depth and token, and walks their parts.
+package office
 
 import (
 	"archive/zip"
@@ -27,14 +29,15 @@ const (
 	maxArchiveBytes = 512 << 20
 )
 
-// officeArchive is an opened OOXML package. Its parts are read by name from memory; nothing is unpacked to
+// Archive is an opened document. Its parts are read by name from memory; nothing is unpacked to
 // disk.
-type officeArchive struct {
+type Archive struct {
 	parts map[string]*zip.File
 	read  int64 // bytes decompressed so far
 }
 
-func openOffice(in *document.Input) (*officeArchive, error) {
+// Open opens the archive of a document. Errors: CORRUPT, LIMIT_EXCEEDED.
+func Open(in *document.Input) (*Archive, error) {
 	dir, err := archive.ReadDirectory(in.File, in.Size)
 	if err != nil {
 		return nil, document.Corrupt("open the archive: %w", err)
@@ -46,7 +49,7 @@ func openOffice(in *document.Input) (*officeArchive, error) {
 	if err != nil {
 		return nil, document.Corrupt("open the archive: %w", err)
 	}
-	a := &officeArchive{parts: make(map[string]*zip.File, len(z.File))}
+	a := &Archive{parts: make(map[string]*zip.File, len(z.File))}
 	for _, f := range z.File {
 		name := strings.TrimPrefix(strings.ReplaceAll(f.Name, `\`, "/"), "/")
 		if _, twice := a.parts[name]; !twice {
@@ -56,8 +59,11 @@ func openOffice(in *document.Input) (*officeArchive, error) {
 	return a, nil
 }
 
-// open starts reading a part; nil when the archive has none of that name.
-func (a *officeArchive) open(name string) (*part, error) {
+// Has reports whether the archive has a part of that name.
+func (a *Archive) Has(name string) bool { return a.parts[name] != nil }
+
+// Open starts reading a part; nil when the archive has none of that name.
+func (a *Archive) Open(name string) (*Part, error) {
 	f := a.parts[name]
 	if f == nil {
 		return nil, nil
@@ -69,12 +75,12 @@ func (a *officeArchive) open(name string) (*part, error) {
 	if err != nil {
 		return nil, document.Corrupt("open %s: %w", name, err)
 	}
-	return &part{archive: a, file: f, src: r}, nil
+	return &Part{archive: a, file: f, src: r}, nil
 }
 
-// part is one member being read: it counts what really comes out, whatever the directory declares.
-type part struct {
-	archive *officeArchive
+// Part is one member being read: it counts what really comes out, whatever the directory declares.
+type Part struct {
+	archive *Archive
 	file    *zip.File
 	src     io.ReadCloser
 	read    int64
@@ -82,7 +88,7 @@ type part struct {
 }
 
 // Read implements io.Reader under the limits for size, ratio and token.
-func (p *part) Read(buf []byte) (int, error) {
+func (p *Part) Read(buf []byte) (int, error) {
 	n, err := p.src.Read(buf)
 	p.read += int64(n)
 	p.archive.read += int64(n)
@@ -105,18 +111,25 @@ func (p *part) Read(buf []byte) (int, error) {
 	return n, err
 }
 
-func (p *part) close() { _ = p.src.Close() }
+// Done is how many bytes of the part were read.
+func (p *Part) Done() int64 { return p.read }
 
-// xmlVisitor is told what a part holds, in order. Names are local: prefixes differ between programs.
-type xmlVisitor interface {
-	start(name string, attrs []xml.Attr) error
-	end(name string) error
-	text(data []byte) error
+// Size is how many bytes the part declares.
+func (p *Part) Size() int64 { return int64(p.file.UncompressedSize64) }
+
+// Close ends the reading of the part.
+func (p *Part) Close() { _ = p.src.Close() }
+
+// Visitor is told what a part holds, in order. Names are local: prefixes differ between programs.
+type Visitor interface {
+	Start(name string, attrs []xml.Attr) error
+	End(name string) error
+	Text(data []byte) error
 }
 
-// walk reads a part to its end. DTDs are refused, so that no entity can be defined.
+// Walk reads a part to its end. DTDs are refused, so that no entity can be defined.
 // Errors: CORRUPT, LIMIT_EXCEEDED, or the visitor's.
-func (p *part) walk(v xmlVisitor) error {
+func (p *Part) Walk(v Visitor) error {
 	dec := xml.NewDecoder(p)
 	dec.CharsetReader = func(label string, r io.Reader) (io.Reader, error) {
 		c, ok := charset.Named(label)
@@ -145,14 +158,14 @@ func (p *part) walk(v xmlVisitor) error {
 			if depth++; depth > maxXMLDepth {
 				return document.OverLimit("read %s: elements nested deeper than %d", p.file.Name, maxXMLDepth)
 			}
-			err = v.start(tok.Name.Local, tok.Attr)
+			err = v.Start(tok.Name.Local, tok.Attr)
 		case xml.EndElement:
 			if depth--; depth < 0 {
 				return document.Corrupt("read %s: an end tag without a start", p.file.Name)
 			}
-			err = v.end(tok.Name.Local)
+			err = v.End(tok.Name.Local)
 		case xml.CharData:
-			err = v.text(tok)
+			err = v.Text(tok)
 		case xml.Directive:
 			return document.Corrupt("read %s: document type declarations are not allowed", p.file.Name)
 		}
@@ -163,7 +176,7 @@ func (p *part) walk(v xmlVisitor) error {
 }
 
 // syntax marks the parser's own errors as damage; limits met while reading pass as they are.
-func (p *part) syntax(err error) error {
+func (p *Part) syntax(err error) error {
 	_, syntax := errors.AsType[*xml.SyntaxError](err)
 	if _, limit := errors.AsType[*ingest.Failure](err); limit && !syntax && !errors.Is(err, io.ErrUnexpectedEOF) {
 		return err
@@ -171,18 +184,18 @@ func (p *part) syntax(err error) error {
 	return document.Corrupt("read %s: %w", p.file.Name, err)
 }
 
-// visit walks the part of that name; a missing part is no error.
-func (a *officeArchive) visit(name string, v xmlVisitor) error {
-	p, err := a.open(name)
+// Visit walks the part of that name; a missing part is no error.
+func (a *Archive) Visit(name string, v Visitor) error {
+	p, err := a.Open(name)
 	if err != nil || p == nil {
 		return err
 	}
-	defer p.close()
-	return p.walk(v)
+	defer p.Close()
+	return p.Walk(v)
 }
 
-// attr is the value of an attribute by its local name.
-func attr(attrs []xml.Attr, name string) string {
+// Attr is the value of an attribute by its local name.
+func Attr(attrs []xml.Attr, name string) string {
 	for _, a := range attrs {
 		if a.Name.Local == name {
 			return a.Value
@@ -191,32 +204,69 @@ func attr(attrs []xml.Attr, name string) string {
 	return ""
 }
 
-// relations reads a part's relationships: the last word of the type → targets, resolved.
-type relations struct {
-	base    string
-	targets map[string]string
+// Relations are a part's relationships to other parts; targets are resolved names.
+type Relations struct {
+	ByKind map[string]string // the last word of the type → the first target of that type
+	ByID   map[string]string
+	base   string
 }
 
-func (a *officeArchive) relationsOf(name string) (map[string]string, error) {
+// RelationsOf reads the relationships of an OOXML part; "": those of the package.
+func (a *Archive) RelationsOf(name string) (*Relations, error) {
 	dir, file := path.Split(name)
-	r := &relations{base: dir, targets: map[string]string{}}
-	return r.targets, a.visit(path.Join(dir, "_rels", file+".rels"), r)
+	r := &Relations{base: dir, ByKind: map[string]string{}, ByID: map[string]string{}}
+	return r, a.Visit(path.Join(dir, "_rels", file+".rels"), r)
 }
 
-func (r *relations) start(name string, attrs []xml.Attr) error {
-	if name != "Relationship" || strings.EqualFold(attr(attrs, "TargetMode"), "External") || len(r.targets) >= archive.MaxEntries {
+// Start implements Visitor.
+func (r *Relations) Start(name string, attrs []xml.Attr) error {
+	if name != "Relationship" || strings.EqualFold(Attr(attrs, "TargetMode"), "External") || len(r.ByID) >= archive.MaxEntries {
 		return nil
 	}
-	target := attr(attrs, "Target")
+	target := Attr(attrs, "Target")
 	if !strings.HasPrefix(target, "/") {
 		target = path.Join("/", r.base, target)
 	}
-	kind := path.Base(attr(attrs, "Type"))
-	if _, twice := r.targets[kind]; !twice {
-		r.targets[kind] = strings.TrimPrefix(path.Clean(target), "/")
+	target = strings.TrimPrefix(path.Clean(target), "/")
+	kind := path.Base(Attr(attrs, "Type"))
+	if _, twice := r.ByKind[kind]; !twice {
+		r.ByKind[kind] = target
 	}
+	r.ByID[Attr(attrs, "Id")] = target
 	return nil
 }
 
-func (*relations) end(string) error  { return nil }
-func (*relations) text([]byte) error { return nil }
+// End implements Visitor.
+func (*Relations) End(string) error { return nil }
+
+// Text implements Visitor.
+func (*Relations) Text([]byte) error { return nil }
+
+// Title is the first title element of a part that describes the document; "": it has none.
+func (a *Archive) Title(name string) (string, error) {
+	t := &title{}
+	err := a.Visit(name, t)
+	return t.text.String(), err
+}
+
+type title struct {
+	text   strings.Builder
+	inside bool
+}
+
+func (t *title) Start(name string, _ []xml.Attr) error {
+	t.inside = name == "title" && t.text.Len() == 0
+	return nil
+}
+
+func (t *title) End(string) error {
+	t.inside = false
+	return nil
+}
+
+func (t *title) Text(data []byte) error {
+	if t.inside && t.text.Len() < 4*document.MaxTitleRunes {
+		t.text.Write(data[:min(len(data), 4*document.MaxTitleRunes)])
+	}
+	return nil
+}

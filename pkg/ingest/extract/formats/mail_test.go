@@ -1,0 +1,161 @@
+package formats_test
+
+import (
+	"bytes"
+	"encoding/base64"
+	"encoding/binary"
+	"fmt"
+	"strings"
+	"testing"
+	"unicode/utf16"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/millweir/millweir/pkg/ingest"
+	"github.com/millweir/millweir/pkg/ingest/extract/detect"
+	"github.com/millweir/millweir/pkg/ingest/extract/document"
+	"github.com/millweir/millweir/pkg/ingest/extract/extracttest"
+	"github.com/millweir/millweir/pkg/ingest/extract/formats"
+)
+
+const head = "From: Ann <a@example.org>\r\nTo: b@example.org\r\nDate: Tue, 24 Nov 2026 10:00:00 +0000\r\nMIME-Version: 1.0\r\n"
+
+// letter is a message with a text and attachments (name, content, …).
+func letter(subject, text string, files ...string) string {
+	s := head + "Subject: " + subject + "\r\nContent-Type: multipart/mixed; boundary=XX\r\n\r\n--XX\r\nContent-Type: text/plain; charset=utf-8\r\n\r\n" + text + "\r\n"
+	for i := 0; i < len(files); i += 2 {
+		s += fmt.Sprintf("--XX\r\nContent-Type: application/octet-stream\r\nContent-Disposition: attachment; filename=%q\r\nContent-Transfer-Encoding: base64\r\n\r\n%s\r\n",
+			files[i], base64.StdEncoding.EncodeToString([]byte(files[i+1])))
+	}
+	return s + "--XX--\r\n"
+}
+
+// readMail detects and reads a file in this process.
+func readMail(t *testing.T, name, content string) (ingest.Extraction, []string, error) {
+	t.Helper()
+	mediaType, err := detect.File(strings.NewReader(content), int64(len(content)), name)
+	require.NoError(t, err)
+	in := &document.Input{
+		File: strings.NewReader(content), Size: int64(len(content)), MediaType: mediaType,
+		Limits: document.Limits{MaxTextBytes: 4 << 20, MaxPages: 100}, Progress: func(int, int) {},
+	}
+	var blocks []ingest.Block
+	ex, err := formats.Read(t.Context(), in, func(b ingest.Block) error {
+		blocks = append(blocks, b)
+		return document.CheckBlock(b)
+	})
+	return ex, extracttest.Lines(blocks), err
+}
+
+func TestAMessageAndWhatItCarries(t *testing.T) {
+	t.Parallel()
+	docx := string(extracttest.DocxOf(t, strings.NewReader("<w:p><w:r><w:t>of the file</w:t></w:r></w:p>")))
+	inside := letter("Inner", "inner text", "c.txt", "deepest")
+	ex, lines, err := readMail(t, "a.eml", letter("=?utf-8?q?Caf=C3=A9?=", "First.\r\n\r\nSecond.", "b.docx", docx, "x.bin", "\x00\x01\x02\xff", "fwd.eml", inside, "broken.docx", docx[:len(docx)-40]))
+	require.NoError(t, err)
+	require.Equal(t, []string{
+		"# Café", "p From: Ann <a@example.org>\nTo: b@example.org\nDate: Tue, 24 Nov 2026 10:00:00 +0000", "p First.", "p Second.",
+		"## b.docx", "p of the file",
+		"## fwd.eml", "# Inner", "p From: Ann <a@example.org>\nTo: b@example.org\nDate: Tue, 24 Nov 2026 10:00:00 +0000", "p inner text", "## c.txt", "p deepest",
+	}, lines)
+	require.Equal(t, "Café", ex.Title)
+	require.Equal(t, document.TypeEML, ex.MediaType)
+	require.Len(t, ex.Warnings, 2)
+	require.Contains(t, ex.Warnings[0], `"x.bin" was not read`)
+	require.Contains(t, ex.Warnings[1], `"broken.docx" was not read`)
+}
+
+func TestMessagesInMessagesEnd(t *testing.T) {
+	t.Parallel()
+	text := letter("deepest", "no further")
+	for i := range 10 {
+		text = letter(fmt.Sprint("level ", i), "text", "in.eml", text)
+	}
+	ex, lines, err := readMail(t, "a.eml", text)
+	require.NoError(t, err)
+	require.NotContains(t, lines, "p no further")
+	require.Equal(t, []string{`"in.eml" was not read: it lies in more than 4 files`}, ex.Warnings)
+}
+
+func TestAPageOnlyMessage(t *testing.T) {
+	t.Parallel()
+	_, lines, err := readMail(t, "a.eml", head+"Subject: Page\r\nContent-Type: text/html; charset=utf-8\r\n\r\n<h2>Head</h2><p>one<script>no</script></p><table><tr><td>a</td><td>b</td></tr></table>")
+	require.NoError(t, err)
+	require.Equal(t, []string{"## Head", "p one", "t a | b"}, lines[2:])
+}
+
+func TestMailboxes(t *testing.T) {
+	t.Parallel()
+	box := ""
+	for _, s := range []string{"one", "two"} {
+		box += "From a@example.org Tue Nov 24 10:00:00 2026\n" + strings.ReplaceAll(letter(s, "text "+s+"\r\n>From here on."), "\r\n", "\n") + "\n"
+	}
+	ex, lines, err := readMail(t, "inbox", box)
+	require.NoError(t, err)
+	require.Equal(t, document.TypeMBOX, ex.MediaType)
+	require.Equal(t, []string{"# one", "p text one\nFrom here on.", "# two", "p text two\nFrom here on."}, append(append(lines[0:1:1], lines[2:4]...), lines[5]))
+}
+
+func TestAMessageOfOutlook(t *testing.T) {
+	t.Parallel()
+	wide := func(s string) string {
+		var b []byte
+		for _, u := range utf16.Encode([]rune(s)) {
+			b = binary.LittleEndian.AppendUint16(b, u)
+		}
+		return string(b)
+	}
+	fixed := make([]byte, 32+16)
+	binary.LittleEndian.PutUint32(fixed[32:], 0x00390040)
+	binary.LittleEndian.PutUint64(fixed[40:], (1_764_000_000+11_644_473_600)*10_000_000)
+	file := extracttest.OLEStreams("__properties_version1.0", string(fixed), "__substg1.0_0037001F", wide("主题 Subject"), "__substg1.0_0C1A001F", wide("Ann"),
+		"__substg1.0_5D01001F", wide("a@example.org"), "__substg1.0_0E04001E", "Bob", "__substg1.0_1000001F", wide("First.\r\n\r\nSecond."),
+		"__attach_version1.0_#00000000/__substg1.0_3704001F", wide("FILE~1.TXT"), "__attach_version1.0_#00000000/__substg1.0_3707001F", wide("a file.txt"),
+		"__attach_version1.0_#00000000/__substg1.0_37010102", strings.Repeat("of file\n", 512), "__recip_version1.0_#00000000/__substg1.0_3001001F", wide("Nobody"))
+	ex, lines, err := readMail(t, "a.msg", string(file))
+	require.NoError(t, err)
+	require.Equal(t, []string{
+		"# 主题 Subject", "p From: Ann <a@example.org>\nTo: Bob\nDate: Mon, 24 Nov 2025 16:00:00 +0000", "p First.", "p Second.", "## a file.txt",
+		"p " + strings.TrimSpace(strings.Repeat("of file\n", 512)),
+	}, lines)
+	require.Equal(t, document.TypeMSG, ex.MediaType)
+}
+
+func TestWhatIsAMessage(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct{ file, content, want string }{
+		"a message under any name":      {"notes.txt", head + "Subject: x\r\n\r\ntext", document.TypeEML},
+		"as servers store it":           {"1", "Return-Path: <a@b.c>\nReceived: from x\n\tby y\nFrom: a@b.c\n\ntext", document.TypeEML},
+		"a short one by its name":       {"a.eml", "Subject: x\n\ntext", document.TypeEML},
+		"a letter that somebody typed":  {"letter.txt", "To: Ann\nFrom: Bob\n\nDear Ann,", document.TypeText},
+		"settings":                      {"a.txt", "name: x\nport: 80\nhost: y\n", document.TypeText},
+		"a text that begins with From":  {"a.txt", "From here on\nDate: unknown\n", document.TypeText},
+		"header fields in running text": {"a.txt", "The fields From: and To: are\nMessage-ID: x\n", document.TypeText},
+		"a mailbox":                     {"a.txt", "From a@b.c Tue Nov 24 10:00:00 2026\nMessage-ID: <x>\nFrom: a@b.c\n\ntext", document.TypeMBOX},
+	} {
+		got, err := detect.File(strings.NewReader(c.content), int64(len(c.content)), c.file)
+		require.NoError(t, err, name)
+		require.Equal(t, c.want, got, name)
+	}
+}
+
+func FuzzMail(f *testing.F) {
+	f.Add([]byte(letter("s", "t", "a.txt", "u")), true)
+	f.Add([]byte("From a\nFrom: b\nMessage-ID: c\n\nd\n\nFrom e\n\nf"), false)
+	f.Fuzz(func(t *testing.T, data []byte, single bool) {
+		if len(data) == 0 {
+			return
+		}
+		in := &document.Input{
+			File: bytes.NewReader(data), Size: int64(len(data)), MediaType: document.TypeMBOX,
+			Limits: document.Limits{MaxTextBytes: 1 << 20, MaxPages: 100}, Progress: func(int, int) {},
+		}
+		if single {
+			in.MediaType = document.TypeEML
+		}
+		_, err := formats.Read(t.Context(), in, document.CheckBlock)
+		if err != nil && !strings.Contains(err.Error(), "links no reader of PDFs") {
+			extracttest.RequirePermanent(t, err)
+		}
+	})
+}

@@ -1,0 +1,166 @@
+// Package mail reads e-mail: single messages (EML, Outlook's MSG) and mailboxes (MBOX).
+package mail
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/jhillyerd/enmime/v2"
+
+	"github.com/millweir/millweir/pkg/ingest"
+	"github.com/millweir/millweir/pkg/ingest/extract/document"
+	"github.com/millweir/millweir/pkg/ingest/extract/html"
+)
+
+const (
+	// messageBytes bounds one message, which is held whole, more than once.
+	messageBytes = 32 << 20
+	// maxParts bounds the attachments of a message.
+	maxParts = 1000
+)
+
+// message is one e-mail, whichever file it came from.
+type message struct {
+	subject, from, to, cc, date string
+	text, html                  string
+	parts                       []part
+}
+
+// part is a file that a message carries.
+type part struct {
+	name string
+	data []byte
+}
+
+// Read reads one message: its subject as a heading, who wrote it to whom and when, its text, then the files that it carries.
+func Read(ctx context.Context, in *document.Input, out *document.Sink) (ingest.Extraction, error) {
+	if in.Size > messageBytes {
+		return ingest.Extraction{}, document.OverLimit("the message has %d bytes, more than %d", in.Size, messageBytes)
+	}
+	m, err := parse(in.Stream())
+	if err != nil {
+		return ingest.Extraction{}, err
+	}
+	return ingest.Extraction{Title: m.subject}, m.send(ctx, in, out, 1)
+}
+
+// parse reads a message as it is sent. Errors: CORRUPT.
+func parse(src io.Reader) (*message, error) {
+	parser := enmime.NewParser(enmime.MaxStoredPartErrors(8), enmime.DisableTextConversion(true), enmime.SkipMalformedParts(true),
+		enmime.MultipartWOBoundaryAsSinglePart(true), enmime.StripMediaTypeInvalidCharacters(true), enmime.SetReadPartErrorPolicy(enmime.AllowCorruptTextPartErrorPolicy))
+	e, err := parser.ReadEnvelope(src)
+	if err != nil {
+		return nil, document.Corrupt("read the message: %w", err)
+	}
+	m := &message{
+		subject: e.GetHeader("Subject"), from: e.GetHeader("From"), to: e.GetHeader("To"), cc: e.GetHeader("Cc"), date: e.GetHeader("Date"),
+		text: e.Text, html: e.HTML,
+	}
+	for _, some := range [][]*enmime.Part{e.Attachments, e.Inlines, e.OtherParts} {
+		for _, p := range some {
+			name := p.FileName
+			if name == "" && strings.EqualFold(p.ContentType, "message/rfc822") {
+				name = "message.eml"
+			}
+			if len(p.Content) > 0 && !strings.HasPrefix(p.ContentType, "multipart/") {
+				m.parts = append(m.parts, part{name: name, data: p.Content})
+			}
+		}
+	}
+	return m, nil
+}
+
+// send sends a message's blocks; level is that of its subject.
+func (m *message) send(ctx context.Context, in *document.Input, out *document.Sink, level int) error {
+	if err := out.Block(ingest.Block{Kind: ingest.BlockHeading, Level: level, Text: document.Squeeze(m.subject)}); err != nil {
+		return err
+	}
+	var head []string
+	for _, h := range [][2]string{{"From", m.from}, {"To", m.to}, {"Cc", m.cc}, {"Date", m.date}} {
+		if h[1] != "" {
+			head = append(head, h[0]+": "+document.Squeeze(h[1]))
+		}
+	}
+	if err := out.Block(ingest.Block{Kind: ingest.BlockParagraph, Text: strings.Join(head, "\n")}); err != nil {
+		return err
+	}
+	if err := m.body(ctx, out); err != nil {
+		return err
+	}
+	if len(m.parts) > maxParts {
+		return document.OverLimit("a message has %d attachments, more than %d", len(m.parts), maxParts)
+	}
+	for i, p := range m.parts {
+		if p.name == "" {
+			p.name = fmt.Sprintf("attachment-%d", i+1)
+		}
+		if err := in.Inner(ctx, p.name, p.data, out, level+1); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// body sends the text of a message. The plain text is what the writer's program made of the page: it is read where there is one.
+func (m *message) body(ctx context.Context, out *document.Sink) error {
+	if strings.TrimSpace(m.text) == "" {
+		return html.ReadPart(ctx, m.html, out)
+	}
+	text := strings.ReplaceAll(m.text, "\r\n", "\n")
+	for _, paragraph := range strings.Split(text, "\n\n") {
+		if err := out.Block(ingest.Block{Kind: ingest.BlockParagraph, Text: paragraph}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// ReadBox reads a mailbox: every message of it, in the order of the file. A message that cannot be read is named in the warnings.
+func ReadBox(ctx context.Context, in *document.Input, out *document.Sink) (ingest.Extraction, error) {
+	src := bufio.NewReaderSize(in.Stream(), 64<<10)
+	var held bytes.Buffer
+	done, count := int64(0), 0
+	flush := func() error {
+		defer held.Reset()
+		if held.Len() == 0 {
+			return nil
+		}
+		count++
+		m, err := parse(bytes.NewReader(held.Bytes()))
+		if err != nil {
+			in.Warn("message %d could not be read: %v", count, err)
+			return nil
+		}
+		return m.send(ctx, in, out, 1)
+	}
+	blank := true // the line before was empty, or there was none
+	for {
+		line, err := src.ReadSlice('\n')
+		done += int64(len(line))
+		if blank && bytes.HasPrefix(line, []byte("From ")) {
+			if err := errors.Join(flush(), ctx.Err()); err != nil {
+				return ingest.Extraction{}, err
+			}
+			in.Progress(int(done>>10), int(in.Size>>10))
+		} else {
+			if bytes.HasPrefix(line, []byte(">From ")) { // as it was written into the box
+				line = line[1:]
+			}
+			held.Write(line)
+		}
+		blank = len(bytes.TrimSpace(line)) == 0
+		switch {
+		case held.Len() > messageBytes:
+			return ingest.Extraction{}, document.OverLimit("message %d of the mailbox has more than %d bytes", count+1, messageBytes)
+		case errors.Is(err, io.EOF):
+			return ingest.Extraction{}, flush()
+		case err != nil && !errors.Is(err, bufio.ErrBufferFull):
+			return ingest.Extraction{}, err
+		}
+	}
+}

@@ -1,0 +1,67 @@
+package odf_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/millweir/millweir/pkg/ingest"
+	"github.com/millweir/millweir/pkg/ingest/extract/document"
+	"github.com/millweir/millweir/pkg/ingest/extract/extracttest"
+	"github.com/millweir/millweir/pkg/ingest/extract/odf"
+)
+
+func file(t testing.TB, body string) []byte {
+	t.Helper()
+	return extracttest.ZipOf(t, "content.xml", `<office:document-content><office:automatic-styles><style:style style:name="ta9"><style:table-properties table:display="false"/></style:style>`+
+		`</office:automatic-styles><office:body>`+body+`</office:body></office:document-content>`,
+		"meta.xml", `<office:document-meta><office:meta><dc:title>The title</dc:title></office:meta></office:document-meta>`)
+}
+
+func TestTexts(t *testing.T) {
+	t.Parallel()
+	ex := extracttest.RequireLines(t, odf.Read, document.TypeODT, file(t,
+		`<text:tracked-changes><text:changed-region><text:deletion><text:p>GONE</text:p></text:deletion></text:changed-region></text:tracked-changes>`+
+			`<text:h text:outline-level="2">Head</text:h><text:p>a<text:s text:c="3"/>b<text:tab/>c<text:line-break/>d<office:annotation><text:p>REMARK</text:p></office:annotation></text:p>`+
+			`<text:p>see<text:note><text:note-citation>1</text:note-citation><text:note-body><text:p>the note</text:p></text:note-body></text:note> here</text:p>`+
+			`<text:list><text:list-item><text:p>item</text:p></text:list-item></text:list>`+
+			`<text:p>before <draw:frame><draw:text-box><text:p>in a box</text:p></draw:text-box></draw:frame>after</text:p>`+
+			`<table:table><table:table-row><table:table-cell table:number-columns-spanned="2"><text:p>wide</text:p></table:table-cell><table:covered-table-cell/></table:table-row>`+
+			`<table:table-row><table:table-cell><text:p>x</text:p><text:p>y</text:p></table:table-cell><table:table-cell><table:table><table:table-row><table:table-cell><text:p>in</text:p></table:table-cell></table:table-row></table:table></table:table-cell></table:table-row></table:table>`),
+		"## Head", "p a   b\tc\nd", "p see[1] here", "l item", "p in a box", "p before after", "t wide | wide\nx y | in", "p [1] the note")
+	require.Equal(t, "The title", ex.Title)
+}
+
+func TestSheets(t *testing.T) {
+	t.Parallel()
+	data := file(t, `<table:table table:name="One"><table:table-row><table:table-cell><text:p>a</text:p></table:table-cell><table:table-cell table:number-columns-repeated="2"><text:p>b</text:p></table:table-cell><table:table-cell table:number-columns-repeated="16380"/></table:table-row>`+
+		`<table:table-row table:number-rows-repeated="1048575"><table:table-cell table:number-columns-repeated="16384"/></table:table-row></table:table>`+
+		`<table:table table:name="Empty"/><table:table table:name="Away" table:style-name="ta9"><table:table-row><table:table-cell><text:p>HIDDEN</text:p></table:table-cell></table:table-row></table:table>`+
+		`<table:table table:name="Last"><table:table-row><table:table-cell><text:p>z</text:p></table:table-cell></table:table-row></table:table>`)
+	extracttest.RequireLines(t, odf.Read, document.TypeODS, data, "## One", "t a | b | b", "## Last", "p z")
+}
+
+func TestSlides(t *testing.T) {
+	t.Parallel()
+	data := file(t, `<draw:page><draw:frame presentation:class="title"><draw:text-box><text:p>Title</text:p></draw:text-box></draw:frame><draw:frame><draw:text-box><text:p>text</text:p></draw:text-box></draw:frame>`+
+		`<presentation:notes><draw:frame presentation:class="notes"><draw:text-box><text:p>note</text:p></draw:text-box></draw:frame><draw:frame presentation:class="page-number"><draw:text-box><text:p>&lt;number&gt;</text:p></draw:text-box></draw:frame></presentation:notes></draw:page>`+
+		`<draw:page><draw:frame><draw:text-box><text:p>second</text:p></draw:text-box></draw:frame></draw:page>`)
+	ex, blocks, err := extracttest.ReadBytes(odf.Read, data, document.TypeODP)
+	require.NoError(t, err)
+	require.Equal(t, []string{"## Title", "p text", "p note", "p second"}, extracttest.Lines(blocks))
+	require.Equal(t, 2, ex.Pages)
+	require.Equal(t, 2, blocks[3].Page)
+}
+
+func TestDocumentsThatCannotBeRead(t *testing.T) {
+	t.Parallel()
+	locked := extracttest.ZipOf(t, "content.xml", "noise", "META-INF/manifest.xml", `<manifest:manifest><manifest:file-entry manifest:full-path="content.xml"><manifest:encryption-data/></manifest:file-entry></manifest:manifest>`)
+	_, _, err := extracttest.ReadBytes(odf.Read, locked, document.TypeODT)
+	extracttest.RequirePermanent(t, err, ingest.CodeEncrypted)
+	_, _, err = extracttest.ReadBytes(odf.Read, extracttest.ZipOf(t, "x", "y"), document.TypeODT)
+	extracttest.RequirePermanent(t, err, ingest.CodeCorrupt)
+}
+
+func FuzzODF(f *testing.F) {
+	extracttest.FuzzReader(f, odf.Read, document.TypeODS, ".odt", ".ods", ".odp")
+}

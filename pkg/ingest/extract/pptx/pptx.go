@@ -1,0 +1,237 @@
+// Package pptx reads PowerPoint presentations (OOXML).
+package pptx
+
+import (
+	"context"
+	"encoding/xml"
+	"strings"
+
+	"github.com/millweir/millweir/pkg/ingest"
+	"github.com/millweir/millweir/pkg/ingest/extract/archive"
+	"github.com/millweir/millweir/pkg/ingest/extract/document"
+	"github.com/millweir/millweir/pkg/ingest/extract/office"
+)
+
+// Read reads the slides in the order in which they are shown, each as a page: its title as a heading, its text and tables, then its notes.
+// Hidden slides are read too: they are part of the file that was given.
+func Read(ctx context.Context, in *document.Input, out *document.Sink) (ingest.Extraction, error) {
+	a, err := office.Open(in)
+	if err != nil {
+		return ingest.Extraction{}, err
+	}
+	pack, err := a.RelationsOf("")
+	if err != nil {
+		return ingest.Extraction{}, err
+	}
+	main := pack.ByKind["officeDocument"]
+	if main == "" || !a.Has(main) {
+		main = "ppt/presentation.xml"
+	}
+	if !a.Has(main) {
+		return ingest.Extraction{}, document.Corrupt("the archive has no ppt/presentation.xml")
+	}
+	show := &presentation{}
+	if err := a.Visit(main, show); err != nil {
+		return ingest.Extraction{}, err
+	}
+	rels, err := a.RelationsOf(main)
+	if err != nil {
+		return ingest.Extraction{}, err
+	}
+	if len(show.slides) > in.Limits.MaxPages {
+		return ingest.Extraction{}, document.OverLimit("the presentation has %d slides, more than %d", len(show.slides), in.Limits.MaxPages)
+	}
+	for i, id := range show.slides {
+		if err := ctx.Err(); err != nil {
+			return ingest.Extraction{}, err
+		}
+		if err := readSlide(a, rels.ByID[id], i+1, out); err != nil {
+			return ingest.Extraction{}, err
+		}
+		in.Progress(i+1, len(show.slides))
+	}
+	title, err := a.Title("docProps/core.xml")
+	if strings.EqualFold(title, "PowerPoint Presentation") { // what PowerPoint writes for a file without one
+		title = ""
+	}
+	return ingest.Extraction{Title: title, Pages: len(show.slides)}, err
+}
+
+// readSlide reads one slide and its notes.
+func readSlide(a *office.Archive, name string, page int, out *document.Sink) error {
+	if name == "" {
+		return nil
+	}
+	if err := a.Visit(name, &slide{out: out, page: page}); err != nil {
+		return err
+	}
+	rels, err := a.RelationsOf(name)
+	if err != nil {
+		return err
+	}
+	return a.Visit(rels.ByKind["notesSlide"], &slide{out: out, page: page, notes: true})
+}
+
+// presentation lists the slides' relationships in the order of the show.
+type presentation struct{ slides []string }
+
+// Start implements office.Visitor.
+func (p *presentation) Start(name string, attrs []xml.Attr) error {
+	if name != "sldId" || len(p.slides) > archive.MaxEntries {
+		return nil
+	}
+	for _, a := range attrs { // id is the slide's number, r:id its relationship
+		if a.Name.Local == "id" && a.Name.Space != "" {
+			p.slides = append(p.slides, a.Value)
+		}
+	}
+	return nil
+}
+
+// End implements office.Visitor.
+func (*presentation) End(string) error { return nil }
+
+// Text implements office.Visitor.
+func (*presentation) Text([]byte) error { return nil }
+
+// slide reads the shapes of one slide, or of its notes.
+type slide struct {
+	out   *document.Sink
+	page  int
+	notes bool
+
+	shape   string // type of the shape's placeholder: title, ctrTitle, body, …
+	inText  bool
+	bullet  bool
+	text    strings.Builder // of the paragraph being read
+	title   strings.Builder // paragraphs of the title
+	choices []bool          // for each open mc:AlternateContent: an alternative was taken
+	skip    int             // depth inside dropped content
+
+	table *document.TableWriter
+	cells []string
+	cell  strings.Builder
+	span  bool // the cell is covered by the one before it
+}
+
+// Start implements office.Visitor.
+func (s *slide) Start(name string, attrs []xml.Attr) error {
+	if s.skip > 0 {
+		s.skip++
+		return nil
+	}
+	switch name {
+	case "AlternateContent":
+		s.choices = append(s.choices, false)
+	case "Choice", "Fallback": // the first alternative only: the others say the same for older programs
+		if n := len(s.choices); n > 0 {
+			if s.choices[n-1] {
+				s.skip = 1
+			}
+			s.choices[n-1] = true
+		}
+	case "sp", "graphicFrame":
+		s.shape = ""
+	case "ph":
+		s.shape = office.Attr(attrs, "type")
+	case "pPr":
+		s.bullet = office.Attr(attrs, "lvl") != ""
+	case "buChar", "buAutoNum", "buBlip":
+		s.bullet = true
+	case "buNone":
+		s.bullet = false
+	case "t":
+		s.inText = true
+	case "br":
+		s.text.WriteByte('\n')
+	case "tab":
+		s.text.WriteByte('\t')
+	case "tbl":
+		s.table = &document.TableWriter{Out: s.out, Page: s.page}
+	case "tc":
+		s.span = office.Attr(attrs, "hMerge") == "1" || office.Attr(attrs, "vMerge") == "1"
+	}
+	return nil
+}
+
+// End implements office.Visitor.
+func (s *slide) End(name string) error {
+	if s.skip > 0 {
+		s.skip--
+		return nil
+	}
+	switch name {
+	case "AlternateContent":
+		if n := len(s.choices); n > 0 {
+			s.choices = s.choices[:n-1]
+		}
+	case "t":
+		s.inText = false
+	case "p":
+		return s.paragraph()
+	case "sp":
+		return s.endShape()
+	case "tc":
+		if s.span && s.cell.Len() == 0 && len(s.cells) > 0 {
+			s.cell.WriteString(s.cells[len(s.cells)-1])
+		}
+		s.cells = append(s.cells, s.cell.String())
+		s.cell.Reset()
+	case "tr":
+		cells := s.cells
+		s.cells = nil
+		if s.table != nil && len(cells) > 0 {
+			return s.table.Row(cells)
+		}
+	case "tbl":
+		if table := s.table; table != nil {
+			s.table = nil
+			return table.Flush()
+		}
+	}
+	return nil
+}
+
+// Text implements office.Visitor.
+func (s *slide) Text(data []byte) error {
+	if s.inText && s.skip == 0 && s.text.Len() < document.MaxBlockBytes {
+		s.text.Write(data)
+	}
+	return nil
+}
+
+// paragraph ends a paragraph: it is part of a title or a cell, or a block.
+func (s *slide) paragraph() error {
+	text := s.text.String()
+	s.text.Reset()
+	bullet := s.bullet
+	s.bullet = false
+	switch {
+	case s.shape == "sldNum" || s.shape == "dt" || s.shape == "ftr" || s.shape == "hdr" || (s.notes && s.shape != "body"):
+		return nil // what stands on every slide, and the picture of the slide above its notes
+	case s.table != nil:
+		if strings.TrimSpace(text) != "" && s.cell.Len() < document.MaxBlockBytes {
+			s.cell.WriteString(text + "\n")
+		}
+		return nil
+	case s.shape == "title" || s.shape == "ctrTitle":
+		s.title.WriteString(text + "\n")
+		return nil
+	}
+	b := ingest.Block{Kind: ingest.BlockParagraph, Page: s.page, Text: text}
+	if bullet {
+		b.Kind = ingest.BlockList
+	}
+	return s.out.Block(b)
+}
+
+func (s *slide) endShape() error {
+	title := s.title.String()
+	s.title.Reset()
+	level := 2
+	if s.shape == "ctrTitle" {
+		level = 1
+	}
+	s.shape = ""
+	return s.out.Block(ingest.Block{Kind: ingest.BlockHeading, Level: level, Page: s.page, Text: document.Squeeze(title)})
+}

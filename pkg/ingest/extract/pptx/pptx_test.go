@@ -1,0 +1,85 @@
+package pptx_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/millweir/millweir/pkg/ingest"
+	"github.com/millweir/millweir/pkg/ingest/extract/document"
+	"github.com/millweir/millweir/pkg/ingest/extract/extracttest"
+	"github.com/millweir/millweir/pkg/ingest/extract/pptx"
+)
+
+// show builds a presentation of slides; order are the numbers of the slides as they are shown.
+func show(t testing.TB, order []int, slides ...string) []byte {
+	t.Helper()
+	var list, rels strings.Builder
+	parts := []string{"_rels/.rels", `<Relationships><Relationship Id="r1" Type="http://x/officeDocument" Target="ppt/presentation.xml"/></Relationships>`}
+	for _, n := range order {
+		fmt.Fprintf(&list, `<p:sldId id="%d" r:id="s%d"/>`, 255+n, n)
+	}
+	for i, s := range slides {
+		fmt.Fprintf(&rels, `<Relationship Id="s%d" Type="http://x/slide" Target="slides/slide%d.xml"/>`, i+1, i+1)
+		parts = append(parts, fmt.Sprintf("ppt/slides/slide%d.xml", i+1), "<p:sld><p:spTree>"+s+"</p:spTree></p:sld>")
+	}
+	parts = append(parts, "ppt/presentation.xml", "<p:presentation><p:sldIdLst>"+list.String()+"</p:sldIdLst></p:presentation>",
+		"ppt/_rels/presentation.xml.rels", "<Relationships>"+rels.String()+"</Relationships>",
+		"ppt/slides/_rels/slide1.xml.rels", `<Relationships><Relationship Id="n" Type="http://x/notesSlide" Target="../notesSlides/n1.xml"/></Relationships>`,
+		"ppt/notesSlides/n1.xml", "<p:notes>"+shape("sldImg", "no")+shape("body", "a note")+shape("sldNum", "1")+"</p:notes>")
+	return extracttest.ZipOf(t, parts...)
+}
+
+func shape(kind string, paragraphs ...string) string {
+	s := "<p:sp><p:nvPr>"
+	if kind != "" {
+		s += `<p:ph type="` + kind + `"/>`
+	}
+	s += "</p:nvPr><p:txBody>"
+	for _, p := range paragraphs {
+		s += "<a:p>" + p + "</a:p>"
+		if !strings.HasPrefix(p, "<") {
+			s = strings.TrimSuffix(s, "<a:p>"+p+"</a:p>") + "<a:p><a:r><a:t>" + p + "</a:t></a:r></a:p>"
+		}
+	}
+	return s + "</p:txBody></p:sp>"
+}
+
+func TestSlidesComeInTheOrderOfTheShow(t *testing.T) {
+	t.Parallel()
+	data := show(t, []int{2, 1}, shape("title", "First")+shape("", "text of one")+shape("ftr", "every slide"),
+		shape("ctrTitle", "Second", "line")+shape("body", `<a:pPr lvl="1"/><a:r><a:t>item</a:t></a:r>`, "plain")+
+			`<p:graphicFrame><a:tbl><a:tr><a:tc gridSpan="2"><a:p><a:r><a:t>wide</a:t></a:r></a:p></a:tc><a:tc hMerge="1"><a:p/></a:tc></a:tr>`+
+			`<a:tr><a:tc><a:p><a:r><a:t>a</a:t></a:r><a:br/><a:r><a:t>b</a:t></a:r></a:p></a:tc><a:tc><a:p><a:r><a:t>c</a:t></a:r></a:p></a:tc></a:tr></a:tbl></p:graphicFrame>`+
+			"<mc:AlternateContent><mc:Choice>"+shape("", "new")+"</mc:Choice><mc:Fallback>"+shape("", "old")+"</mc:Fallback></mc:AlternateContent>")
+	ex, blocks, err := extracttest.ReadBytes(pptx.Read, data, document.TypePPTX)
+	require.NoError(t, err)
+	require.Equal(t, 2, ex.Pages)
+	require.Equal(t, []string{"# Second line", "l item", "p plain", "t wide | wide\na b | c", "p new", "## First", "p text of one", "p a note"}, extracttest.Lines(blocks))
+	for i, b := range blocks {
+		require.Equal(t, 1+i/5, b.Page, "%v", b)
+	}
+}
+
+func TestPresentationsThatAreDamagedOrTooLong(t *testing.T) {
+	t.Parallel()
+	_, _, err := extracttest.ReadBytes(pptx.Read, extracttest.ZipOf(t, "ppt/other.xml", "<x/>"), document.TypePPTX)
+	extracttest.RequirePermanent(t, err, ingest.CodeCorrupt)
+	order := make([]int, 101)
+	for i := range order {
+		order[i] = 1
+	}
+	_, _, err = extracttest.ReadBytes(pptx.Read, show(t, order, shape("", "x")), document.TypePPTX)
+	extracttest.RequirePermanent(t, err, ingest.CodeLimitExceeded)
+	ex, blocks, err := extracttest.ReadBytes(pptx.Read, show(t, []int{7, 1}, shape("", "x")), document.TypePPTX)
+	require.NoError(t, err, "a slide that is listed and not there is an empty one")
+	require.Equal(t, 2, ex.Pages)
+	require.Equal(t, []string{"p x", "p a note"}, extracttest.Lines(blocks))
+}
+
+func FuzzPPTX(f *testing.F) {
+	f.Add(show(f, []int{1}, shape("title", "a")+shape("", "b")))
+	extracttest.FuzzReader(f, pptx.Read, document.TypePPTX, ".pptx")
+}
