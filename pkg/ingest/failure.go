@@ -3,6 +3,8 @@ package ingest
 import (
 	"errors"
 	"fmt"
+	"regexp"
+	"strings"
 	"time"
 
 	"github.com/millweir/millweir/pkg/taskrun"
@@ -74,6 +76,28 @@ func Suspended(code Code, remedy string, format string, args ...any) *Failure {
 // Transient returns a Failure that a later attempt may cure.
 func Transient(code Code, format string, args ...any) *Failure {
 	return &Failure{Code: code, Err: fmt.Errorf(format, args...)}
+}
+
+// ReaderCrashed returns the failure of a file on which a reader (such as "pdf/1") panicked. It is transient: a later version may read it.
+func ReaderCrashed(reader, cause string) *Failure {
+	return Transient(CodeExtractCrashed, "%s: %s", crashed(reader), cause)
+}
+
+func crashed(reader string) string { return "the reader " + reader + " crashed" }
+
+var readerCrashed = regexp.MustCompile(`the reader [a-z0-9]+/[0-9]+ crashed`)
+
+// CrashedBefore makes err permanent when it is a reader's crash, and lastError, the cause of the attempt before on the same bytes, is one of the
+// same version of the reader. It returns any other error as it is.
+func CrashedBefore(err error, lastError string) error {
+	f, ok := errors.AsType[*Failure](err)
+	if !ok || f.Code != CodeExtractCrashed || f.Permanent {
+		return err
+	}
+	if said := readerCrashed.FindString(f.Error()); said == "" || !strings.Contains(lastError, said) {
+		return err
+	}
+	return Permanent(CodeExtractCrashed, "Save the document anew or in another format and upload that; please report the file.", "again, %w", f.Err)
 }
 
 // AsFailure finds the Failure in err's chain.

@@ -202,7 +202,7 @@ func (r reading) extract(ctx context.Context, f *os.File) error {
 	source := ingest.Source{File: f, Name: r.work.upload.FileName, MediaType: r.work.upload.MediaType}
 	found, err := r.w.d.Extractor.Extract(ctx, source, progress, emit)
 	if err != nil {
-		return fmt.Errorf("extract: %w", err)
+		return fmt.Errorf("extract: %w", ingest.CrashedBefore(err, r.job.Task.LastError))
 	}
 	if err := crash.Fault("worker.after_extract"); err != nil {
 		return err

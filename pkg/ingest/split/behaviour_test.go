@@ -126,7 +126,7 @@ func TestHeadingsArePaths(t *testing.T) {
 	h := func(level int, text string) ingest.Block {
 		return ingest.Block{Kind: ingest.BlockHeading, Text: text, Level: level}
 	}
-	p := block(ingest.BlockParagraph, "text of it")
+	p := block(ingest.BlockParagraph, strings.Repeat("text of it, ", 40)) // no small section
 	for name, c := range map[string]struct {
 		blocks []ingest.Block
 		want   [][]string

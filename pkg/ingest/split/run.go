@@ -17,6 +17,8 @@ const (
 	maxPathRunes = 200
 	// maxHeadingLevel is the deepest heading.
 	maxHeadingLevel = 6
+	// leastShare is the part of a segment's size below which a section is small: 102 of 512 tokens.
+	leastShare = 5
 )
 
 // unit is the smallest piece that is not cut: a sentence, a line of code, a row, or a part of one that was too long.
@@ -59,12 +61,17 @@ func (r *run) Add(b ingest.Block) []ingest.Segment {
 	}
 	var out []ingest.Segment
 	if b.Kind == ingest.BlockHeading {
-		// A new section begins a segment; headings that follow each other stay together.
-		if r.body {
+		// A new section begins a segment; headings that follow each other stay together, and so do small sections of one larger section.
+		r.enter(b)
+		path := r.headings()
+		shared := sharedPath(r.curPath, path[:len(path)-1])
+		switch {
+		case r.body && (r.cost >= r.s.cfg.Size/leastShare || len(shared) == 0):
 			out = r.flush(out)
 			r.drop()
+		case r.body:
+			r.curPath = shared
 		}
-		r.enter(b)
 	}
 	for _, u := range r.units(b) {
 		out = r.take(out, u)
@@ -101,6 +108,15 @@ func (r *run) headings() []string {
 		}
 	}
 	return path
+}
+
+// sharedPath is the beginning that two paths have in common.
+func sharedPath(a, b []string) []string {
+	n := 0
+	for n < len(a) && n < len(b) && a[n] == b[n] {
+		n++
+	}
+	return a[:n:n]
 }
 
 // take adds a unit, closing the segment before it when it would become too large.

@@ -66,11 +66,33 @@ func TestSectionsBeginSegmentsAndNameTheirPath(t *testing.T) {
 	segs := runAll(t, NewDefaultConfig(), []ingest.Block{
 		heading(1, "Guide"), para("Intro."), heading(2, "Install"), heading(3, "Step 1"), para("Do it."), heading(1, "Usage"), para("Use it."),
 	})
-	require.Len(t, segs, 3)
+	require.Len(t, segs, 2)
 	require.Equal(t, []string{"Guide"}, segs[0].HeadingPath)
-	require.Equal(t, []string{"Guide", "Install", "Step 1"}, segs[1].HeadingPath)
-	require.Equal(t, "Install\n\nStep 1\n\nDo it.", segs[1].Text)
-	require.Equal(t, []string{"Usage"}, segs[2].HeadingPath)
+	require.Equal(t, "Guide\n\nIntro.\n\nInstall\n\nStep 1\n\nDo it.", segs[0].Text)
+	require.Equal(t, []string{"Usage"}, segs[1].HeadingPath)
+}
+
+func TestSmallSectionsOfOneSectionStayTogether(t *testing.T) {
+	t.Parallel()
+	text := strings.TrimSpace(strings.Repeat("A sentence of ten words that says nothing much at all. ", 5))
+	blocks := []ingest.Block{heading(1, "Guide"), para(text + text)}
+	for range 20 {
+		blocks = append(blocks, heading(2, "Part"), heading(3, "Detail"), para(text))
+	}
+	blocks = append(blocks, heading(2, "Last"), para(strings.Repeat(text, 20)), heading(1, "Other"), para("Alone."))
+	segs := runAll(t, NewDefaultConfig(), blocks)
+	small := 0
+	for _, s := range segs {
+		require.LessOrEqual(t, s.Tokens, 512)
+		if s.Tokens < 100 {
+			small++
+		}
+	}
+	require.Equal(t, 1, small, "none but the last, which shares no heading with the one before")
+	require.Equal(t, []string{"Guide"}, segs[1].HeadingPath)
+	require.Equal(t, 2, strings.Count(segs[1].Text, "Detail"))
+	require.Equal(t, []string{"Guide", "Last"}, segs[len(segs)-2].HeadingPath, "a section that goes on has its own path")
+	require.Equal(t, []string{"Other"}, segs[len(segs)-1].HeadingPath)
 }
 
 func TestNeverCutsInsideASentenceThatFits(t *testing.T) {

@@ -1,6 +1,7 @@
 // Package split cuts a document's blocks into segments of bounded size.
 //
-// It is recursive and knows headings: a section begins a segment, a full segment ends between sentences,
+// It is recursive and knows headings: a section begins a segment unless it and the one before are small parts of a
+// larger one, a full segment ends between sentences,
 // a sentence that is too long ends at a line, a clause, a word, and only at last inside a run of characters.
 // A table's pieces repeat its header row; code is cut between lines and never re-flowed.
 // The same blocks always give the same segments, and no text is lost.
@@ -15,7 +16,7 @@ import (
 )
 
 // version goes up whenever equal blocks may give other segments.
-const version = 1
+const version = 2
 
 // Splitter implements ingest.Splitter. It is safe for use by many goroutines; its runs are not.
 type Splitter struct {

@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/millweir/millweir/pkg/ingest"
+	"github.com/millweir/millweir/pkg/ingest/extract/csv"
 	"github.com/millweir/millweir/pkg/ingest/extract/detect"
 	"github.com/millweir/millweir/pkg/ingest/extract/document"
 	"github.com/millweir/millweir/pkg/ingest/extract/docx"
@@ -49,7 +50,8 @@ var Registry = []Reader{
 	{Name: "eml", Version: 1, Types: []string{document.TypeEML}, Read: mail.Read},
 	{Name: "mbox", Version: 1, Types: []string{document.TypeMBOX}, Read: mail.ReadBox},
 	{Name: "msg", Version: 1, Types: []string{document.TypeMSG}, Read: mail.ReadMSG},
-	{Name: "text", Version: 2, Types: []string{document.TypeText, document.TypeCSV, document.TypeJSON}, Read: plaintext.Read},
+	{Name: "csv", Version: 1, Types: []string{document.TypeCSV}, Read: csv.Read},
+	{Name: "text", Version: 2, Types: []string{document.TypeText, document.TypeJSON}, Read: plaintext.Read},
 }
 
 // PDF is the reader of PDFs and its engine, which a program links or not.
@@ -187,7 +189,8 @@ func refused(outer *document.Input, name string, err error) error {
 func ReadGuarded(ctx context.Context, in *document.Input, emit func(ingest.Block) error) (ex ingest.Extraction, err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			err = &CrashError{cause: fmt.Sprint(p), Stack: debug.Stack()}
+			r, _ := For(in.MediaType)
+			err = &CrashError{failure: ingest.ReaderCrashed(r.String(), fmt.Sprint(p)), Stack: debug.Stack()}
 		}
 	}()
 	return Read(ctx, in, emit)
@@ -195,13 +198,11 @@ func ReadGuarded(ctx context.Context, in *document.Input, emit func(ingest.Block
 
 // CrashError is a reader's panic.
 type CrashError struct {
-	cause string
-	Stack []byte // for the log only
+	failure *ingest.Failure
+	Stack   []byte // for the log only
 }
 
-func (e *CrashError) Error() string { return "the reader crashed: " + e.cause }
+func (e *CrashError) Error() string { return e.failure.Error() }
 
-// Unwrap makes the crash a transient failure, so that the attempts' count decides.
-func (e *CrashError) Unwrap() error {
-	return ingest.Transient(ingest.CodeExtractCrashed, "%s", "the reader crashed: "+e.cause)
-}
+// Unwrap makes the crash the failure of its file.
+func (e *CrashError) Unwrap() error { return e.failure }

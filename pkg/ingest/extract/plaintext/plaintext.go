@@ -1,4 +1,4 @@
-// Package plaintext reads text of any charset, CSV and JSON among it.
+// Package plaintext reads text of any charset, JSON among it.
 package plaintext
 
 import (
