@@ -106,6 +106,17 @@ type Segment struct {
 	Tokens      int
 }
 
+// LastPage is the page of a segment's last character; 0: none, or not known. first is that of its first one, breaks are its PageBreaks.
+func LastPage(first int, breaks [][2]int) int {
+	if breaks == nil {
+		return 0
+	}
+	for _, b := range breaks {
+		first = max(first, b[1])
+	}
+	return first
+}
+
 // Splitter cuts blocks into segments; the same blocks always give the same segments.
 type Splitter interface {
 	// Add takes the next block and returns the segments that it completed.

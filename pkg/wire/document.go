@@ -45,7 +45,9 @@ type RefusedFile struct {
 type Segment struct {
 	Index       int      `json:"index"`
 	Text        string   `json:"text"`
-	Page        NullInt  `json:"page"`
+	Page        NullInt  `json:"page"`     // as pageFrom
+	PageFrom    NullInt  `json:"pageFrom"` // null: the format has no pages
+	PageTo      NullInt  `json:"pageTo"`   // null: also when it is not known
 	HeadingPath []string `json:"headingPath"`
 	ByteStart   int64    `json:"byteStart"`
 	ByteEnd     int64    `json:"byteEnd"`

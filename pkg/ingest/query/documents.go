@@ -139,8 +139,9 @@ func (r *Reads) Segments(ctx context.Context, c ingest.Caller, documentID string
 	return sqldb.ReadAll(ctx, r.store, "list segments", r.q.Get("SegmentPage"), []any{documentID, after, limit}, func(rows *sql.Rows) (ingest.Segment, error) {
 		var s ingest.Segment
 		var path string
-		err := rows.Scan(&s.Index, &s.Text, &s.Page, &path, &s.ByteStart, &s.ByteEnd, &s.Tokens)
-		s.HeadingPath = headings(path)
+		var breaks sql.NullString
+		err := rows.Scan(&s.Index, &s.Text, &s.Page, &breaks, &path, &s.ByteStart, &s.ByteEnd, &s.Tokens)
+		s.HeadingPath, s.PageBreaks = headings(path), pageBreaks(breaks)
 		return s, err
 	})
 }

@@ -24,12 +24,7 @@ func pageBreaks(text sql.NullString) (breaks [][2]int) {
 
 // explain fills in what a hit says of itself: its pages, where the query's words stand, and its best sentence.
 func explain(h *ingest.SearchHit, mark *textindex.Highlighter) {
-	if h.PageBreaks != nil {
-		h.PageTo = h.Page
-		for _, b := range h.PageBreaks {
-			h.PageTo = max(h.PageTo, b[1])
-		}
-	}
+	h.PageTo = ingest.LastPage(h.Page, h.PageBreaks)
 	ends := sentenceEnds(h.Text)
 	ranges, best := mark.Mark(h.Text, ends)
 	h.Highlights = within(h.Text, ranges, 0, len(h.Text))

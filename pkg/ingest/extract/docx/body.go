@@ -3,6 +3,8 @@ package docx
 import (
 	"context"
 	"encoding/xml"
+	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/millweir/millweir/pkg/ingest"
@@ -15,7 +17,7 @@ type docxParagraph struct {
 	text    strings.Builder
 	style   string
 	outline int
-	list    bool
+	number  numbered
 }
 
 // docxBody visits the parts that hold text.
@@ -24,6 +26,7 @@ type docxBody struct {
 	in     *document.Input
 	out    *document.Sink
 	styles *docxStyles
+	lists  *numberings
 
 	part     *office.Part
 	reported int64
@@ -38,7 +41,10 @@ type docxBody struct {
 	tables   int
 	table    *document.TableWriter
 	cells    []string
+	above    []string // the row before, for cells that are merged with those above
 	cell     strings.Builder
+	span     int  // columns that the cell takes
+	merged   bool // with the cell above
 	inRunPrs bool
 }
 
@@ -80,19 +86,40 @@ func (d *docxBody) Start(name string, attrs []xml.Attr) error {
 		d.note = office.Attr(attrs, "id")
 	case "tbl":
 		if d.tables++; d.tables == 1 {
-			d.table, d.cells = &document.TableWriter{Out: d.out}, nil
+			d.table, d.cells, d.above = &document.TableWriter{Out: d.out}, nil, nil
 			d.cell.Reset()
 		}
 	case "tc":
 		if d.tables == 1 {
 			d.cell.Reset()
+			d.span, d.merged = 1, false
 		}
+	case "gridSpan", "gridBefore", "vMerge":
+		d.startCell(name, office.Attr(attrs, "val"))
 	case "AlternateContent":
 		d.choices = append(d.choices, false)
 	default:
 		d.startInside(name, attrs)
 	}
 	return nil
+}
+
+// maxSpan bounds the columns of one cell.
+const maxSpan = 64
+
+// startCell notes how a cell lies in the grid: a cell of several columns is repeated in each, so that every value stands under its header.
+func (d *docxBody) startCell(name, val string) {
+	n, err := strconv.Atoi(val)
+	switch {
+	case d.tables != 1:
+	case name == "vMerge":
+		d.merged = val != "restart"
+	case err != nil || n < 1:
+	case name == "gridSpan":
+		d.span = min(n, maxSpan)
+	case len(d.cells) == 0:
+		d.cells = make([]string, min(n, maxSpan))
+	}
 }
 
 // dropped are the elements whose whole content is left out.
@@ -129,7 +156,9 @@ func (d *docxBody) startInside(name string, attrs []xml.Attr) {
 		case "outlineLvl":
 			p.outline = outlineLevel(office.Attr(attrs, "val"))
 		case "numId":
-			p.list = office.Attr(attrs, "val") != "0"
+			p.number.list = office.Attr(attrs, "val")
+		case "ilvl":
+			p.number.level = levelOf(office.Attr(attrs, "val"))
 		}
 		return
 	}
@@ -203,11 +232,26 @@ func (d *docxBody) endParagraph() error {
 	}
 	d.open = d.open[:len(d.open)-1]
 	text := p.text.String()
+	if n := d.numberOf(p); n.list != "" && n.list != "0" {
+		if number := d.lists.next(n); number != "" && strings.TrimSpace(text) != "" {
+			text = number + " " + text
+		}
+	}
 	if d.note != "" && strings.TrimSpace(text) != "" {
 		text = "[" + d.note + "] " + strings.TrimSpace(text)
 		d.note = ""
 	}
 	return d.send(text, p)
+}
+
+// numberOf is the list that a paragraph is an item of: its own, or else that of its style.
+func (d *docxBody) numberOf(p *docxParagraph) numbered {
+	style := inherited(d.styles.numbers, d.styles.basedOn, p.style)
+	if p.number.list == "" {
+		p.number.list = style.list
+		p.number.level = max(p.number.level, style.level)
+	}
+	return p.number
 }
 
 // send passes a paragraph on, or puts it into the cell that it stands in.
@@ -229,7 +273,7 @@ func (d *docxBody) send(text string, p *docxParagraph) error {
 	switch {
 	case level > 0:
 		b.Kind, b.Level, b.Text = ingest.BlockHeading, level, document.Squeeze(text)
-	case p.list || inherited(d.styles.listed, d.styles.basedOn, p.style):
+	case d.numberOf(p).list != "" && d.numberOf(p).list != "0":
 		b.Kind = ingest.BlockList
 	}
 	return d.out.Block(b)
@@ -248,7 +292,13 @@ func (d *docxBody) endTable(name string) error {
 	}
 	switch name {
 	case "tc":
-		d.cells = append(d.cells, d.cell.String())
+		text := d.cell.String()
+		if at := len(d.cells); d.merged && at < len(d.above) && strings.TrimSpace(text) == "" {
+			text = d.above[at]
+		}
+		for range max(d.span, 1) {
+			d.cells = append(d.cells, text)
+		}
 		d.cell.Reset()
 		if len(d.cells) < 1024 {
 			return nil
@@ -264,6 +314,7 @@ func (d *docxBody) endTable(name string) error {
 		if len(cells) == 0 {
 			return nil
 		}
+		d.above = slices.Clone(cells)
 		return d.table.Row(cells)
 	case "tbl":
 		d.tables--

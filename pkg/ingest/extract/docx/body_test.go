@@ -55,6 +55,55 @@ func TestBodiesOfEverySort(t *testing.T) {
 	}
 }
 
+func TestNumbersAreReadAsTheyAreShown(t *testing.T) {
+	t.Parallel()
+	const numbering = `<w:numbering><w:abstractNum w:abstractNumId="0">` +
+		`<w:lvl w:ilvl="0"><w:start w:val="1"/><w:numFmt w:val="decimal"/><w:lvlText w:val="%1."/></w:lvl>` +
+		`<w:lvl w:ilvl="1"><w:start w:val="1"/><w:numFmt w:val="lowerLetter"/><w:lvlText w:val="%1.%2)"/></w:lvl></w:abstractNum>` +
+		`<w:abstractNum w:abstractNumId="1"><w:lvl w:ilvl="0"><w:numFmt w:val="bullet"/><w:lvlText w:val="*"/></w:lvl></w:abstractNum>` +
+		`<w:abstractNum w:abstractNumId="2"><w:lvl w:ilvl="0"><w:start w:val="4"/><w:numFmt w:val="upperRoman"/><w:lvlText w:val="Part %1"/></w:lvl></w:abstractNum>` +
+		`<w:num w:numId="1"><w:abstractNumId w:val="0"/></w:num><w:num w:numId="2"><w:abstractNumId w:val="1"/></w:num>` +
+		`<w:num w:numId="3"><w:abstractNumId w:val="2"/></w:num><w:num w:numId="4"><w:abstractNumId w:val="0"/></w:num></w:numbering>`
+	const styles = `<w:styles><w:style w:styleId="h"><w:name w:val="heading 1"/><w:pPr><w:numPr><w:numId w:val="3"/></w:numPr></w:pPr></w:style>` +
+		`<w:style w:styleId="b"><w:basedOn w:val="h"/></w:style></w:styles>`
+	item := func(list, level, text string) string {
+		return p(`<w:pPr><w:numPr><w:ilvl w:val="` + level + `"/><w:numId w:val="` + list + `"/></w:numPr></w:pPr>` + r(text))
+	}
+	styled := func(style, more, text string) string {
+		return p(`<w:pPr><w:pStyle w:val="` + style + `"/>` + more + `</w:pPr>` + r(text))
+	}
+	body := styled("h", "", "Start") + item("1", "0", "one") + item("1", "1", "deeper") + item("1", "1", "again") + item("2", "0", "bullet") +
+		item("4", "0", "two") + item("1", "1", "anew") + styled("b", "", "Next") + styled("h", `<w:numPr><w:numId w:val="0"/></w:numPr>`, "Bare") + item("9", "0", "unknown")
+	extracttest.RequireLines(t, Read, document.TypeDOCX, extracttest.DocxOf(t, strings.NewReader(body), "styles", styles, "numbering", numbering),
+		"# Part IV Start", "l 1. one", "l 1.a) deeper", "l 1.b) again", "l bullet", "l 2. two", "l 2.a) anew", "# Part V Next", "# Bare", "l unknown")
+}
+
+func TestNumbersOfEverySort(t *testing.T) {
+	t.Parallel()
+	for format, want := range map[string][]string{
+		"decimal": {"0", "1", "28"}, "lowerLetter": {"0", "a", "bb"}, "upperLetter": {"0", "A", "BB"}, "lowerRoman": {"0", "i", "xxviii"},
+		"upperRoman": {"0", "I", "XXVIII"}, "decimalZero": {"00", "01", "28"}, "ideographDigital": {"0", "1", "28"},
+	} {
+		for i, n := range []int{0, 1, 28} {
+			require.Equal(t, want[i], formatNumber(n, format), format)
+		}
+	}
+	require.Equal(t, "MCMXCIV", roman(1994))
+}
+
+func TestCellsThatTakeMoreThanOnePlace(t *testing.T) {
+	t.Parallel()
+	cell := func(props, text string) string { return tc("<w:tcPr>" + props + "</w:tcPr>" + p(r(text))) }
+	body := tbl(
+		tr(cell(`<w:gridSpan w:val="2"/>`, "wide"), cell(`<w:vMerge w:val="restart"/>`, "tall")),
+		tr(cell("", "a"), cell("", "b"), tc(`<w:tcPr><w:vMerge/></w:tcPr>`+p(""))),
+		tr(`<w:trPr><w:gridBefore w:val="1"/></w:trPr>`, cell("", "c"), tc(`<w:tcPr><w:vMerge w:val="continue"/></w:tcPr>`+p(""))),
+		tr(cell("", "d"), cell(`<w:gridSpan w:val="99999"/>`, "e")))
+	_, blocks, err := extracttest.ReadBytes(Read, extracttest.DocxOf(t, strings.NewReader(body)), document.TypeDOCX)
+	require.NoError(t, err)
+	require.Equal(t, "wide | wide | tall\na | b | tall\n | c | tall\nd"+strings.Repeat(" | e", maxSpan), blocks[0].Text)
+}
+
 func TestWideAndLongTables(t *testing.T) {
 	t.Parallel()
 	var cells, rows []string

@@ -28,15 +28,19 @@ func Read(ctx context.Context, in *document.Input, out *document.Sink) (ingest.E
 	if err != nil {
 		return ingest.Extraction{}, err
 	}
-	styles := &docxStyles{levels: map[string]int{}, basedOn: map[string]string{}, listed: map[string]bool{}}
+	styles := &docxStyles{levels: map[string]int{}, basedOn: map[string]string{}, numbers: map[string]numbered{}}
 	if err := a.Visit(rels.ByKind["styles"], styles); err != nil {
+		return ingest.Extraction{}, err
+	}
+	lists := newNumberings()
+	if err := a.Visit(rels.ByKind["numbering"], lists); err != nil {
 		return ingest.Extraction{}, err
 	}
 	title, err := a.Title("docProps/core.xml")
 	if err != nil {
 		return ingest.Extraction{}, err
 	}
-	body := &docxBody{ctx: ctx, in: in, out: out, styles: styles}
+	body := &docxBody{ctx: ctx, in: in, out: out, styles: styles, lists: lists}
 	for _, name := range []string{main, rels.ByKind["footnotes"], rels.ByKind["endnotes"]} {
 		if err := body.read(a, name); err != nil {
 			return ingest.Extraction{}, err
@@ -62,11 +66,14 @@ func documentPart(a *office.Archive) (string, error) {
 	return "", document.Corrupt("the archive has no word/document.xml")
 }
 
+// bulleted is the list of a style that is one by its name; a number of its own follows in the style, if it has any.
+const bulleted = "list"
+
 // docxStyles knows which paragraph styles are headings and which are lists.
 type docxStyles struct {
 	levels  map[string]int // style id → heading level 1–6; 0: none
 	basedOn map[string]string
-	listed  map[string]bool
+	numbers map[string]numbered
 	id      string
 }
 
@@ -87,7 +94,17 @@ func (s *docxStyles) Start(name string, attrs []xml.Attr) error {
 			s.levels[s.id] = outlineLevel(office.Attr(attrs, "val"))
 		}
 	case "numPr":
-		s.listed[s.id] = true
+		if s.numbers[s.id].list == "" {
+			s.numbers[s.id] = numbered{list: bulleted}
+		}
+	case "numId", "ilvl":
+		n := s.numbers[s.id]
+		if name == "numId" {
+			n.list = office.Attr(attrs, "val")
+		} else {
+			n.level = levelOf(office.Attr(attrs, "val"))
+		}
+		s.numbers[s.id] = n
 	}
 	return nil
 }
@@ -103,7 +120,7 @@ func (s *docxStyles) named(name string) {
 		s.levels[s.id] = 1
 	}
 	if strings.HasPrefix(name, "list ") {
-		s.listed[s.id] = true
+		s.numbers[s.id] = numbered{list: bulleted}
 	}
 }
 

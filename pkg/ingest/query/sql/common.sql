@@ -143,7 +143,7 @@ SELECT d.id, d.user_id, d.base_id, b.name, d.title, d.file_name, d.media_type, d
  LIMIT ?
 
 -- name: SegmentPage
-SELECT s.segment_index, s.content, s.page, s.heading_path, s.byte_start, s.byte_end, s.tokens
+SELECT s.segment_index, s.content, s.page, s.page_breaks, s.heading_path, s.byte_start, s.byte_end, s.tokens
   FROM knowledge_segment s
   JOIN knowledge_document d ON d.visible_version_id = s.version_id
  WHERE d.id = ? AND s.segment_index > ?

@@ -35,8 +35,9 @@ func Accepted(a ingest.Accepted, fileName string) wire.AcceptedTask {
 
 func Segment(s ingest.Segment) wire.Segment {
 	return wire.Segment{
-		Index: s.Index, Text: s.Text, Page: wire.NullInt(s.Page), HeadingPath: words(s.HeadingPath),
-		ByteStart: s.ByteStart, ByteEnd: s.ByteEnd, Tokens: s.Tokens,
+		Index: s.Index, Text: s.Text, Page: wire.NullInt(s.Page), PageFrom: wire.NullInt(s.Page), PageTo: wire.NullInt(ingest.LastPage(s.Page, s.PageBreaks)),
+		HeadingPath: words(s.HeadingPath),
+		ByteStart:   s.ByteStart, ByteEnd: s.ByteEnd, Tokens: s.Tokens,
 	}
 }
 
