@@ -46,6 +46,7 @@ type docxBody struct {
 	span     int  // columns that the cell takes
 	merged   bool // with the cell above
 	inRunPrs bool
+	formula  formula
 }
 
 // read visits one part; a name that the archive does not have is skipped.
@@ -168,6 +169,7 @@ func (d *docxBody) startInside(name string, attrs []xml.Attr) {
 		}
 		return
 	}
+	p.text.WriteString(d.formula.start(name, attrs))
 	switch name {
 	case "tab", "ptab":
 		p.text.WriteByte('\t')
@@ -184,6 +186,9 @@ func (d *docxBody) End(name string) error {
 	if d.skip > 0 {
 		d.skip--
 		return nil
+	}
+	if mark := d.formula.end(name); mark != "" && d.paragraph() != nil {
+		d.paragraph().text.WriteString(mark)
 	}
 	switch name {
 	case "p":
@@ -209,6 +214,7 @@ func (d *docxBody) Text(data []byte) error {
 	if d.skip > 0 || !d.inText || d.hidden || p == nil {
 		return nil
 	}
+	p.text.WriteString(d.formula.text())
 	p.text.Write(data)
 	if p.text.Len() > document.MaxBlockBytes {
 		text := p.text.String()

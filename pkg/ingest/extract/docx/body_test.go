@@ -104,6 +104,28 @@ func TestCellsThatTakeMoreThanOnePlace(t *testing.T) {
 	require.Equal(t, "wide | wide | tall\na | b | tall\n | c | tall\nd"+strings.Repeat(" | e", maxSpan), blocks[0].Text)
 }
 
+func TestFormulasAreNotGluedTogether(t *testing.T) {
+	t.Parallel()
+	m := func(text string) string { return "<m:r><m:t>" + text + "</m:t></m:r>" }
+	e := func(inner string) string { return "<m:e>" + inner + "</m:e>" }
+	for name, c := range map[string]struct{ inner, want string }{
+		"a fraction":     {`<m:f><m:fPr/><m:num>` + m("a+b") + `</m:num><m:den>` + m("c") + `</m:den></m:f>`, `\frac{a+b}{c}`},
+		"powers":         {`<m:sSup>` + e(m("x")) + `<m:sup>` + m("2") + `</m:sup></m:sSup><m:sSubSup>` + e(m("y")) + `<m:sub>` + m("i") + `</m:sub><m:sup>` + m("3") + `</m:sup></m:sSubSup>`, `x^{2}y_{i}^{3}`},
+		"roots":          {`<m:rad><m:radPr><m:degHide m:val="1"/></m:radPr><m:deg/>` + e(m("x")) + `</m:rad><m:rad><m:deg>` + m("3") + `</m:deg>` + e(m("y")) + `</m:rad>`, `\sqrt{x}\sqrt[3]{y}`},
+		"brackets":       {`<m:d>` + e(m("a")) + e(m("b")) + `</m:d><m:d><m:dPr><m:begChr m:val="["/><m:endChr m:val="]"/></m:dPr>` + e(m("c")) + `</m:d>`, `(a,b)[c]`},
+		"a sum":          {`<m:nary><m:naryPr><m:chr m:val="∑"/></m:naryPr><m:sub>` + m("i=0") + `</m:sub><m:sup>` + m("n") + `</m:sup>` + e(m("i")) + `</m:nary>`, `∑_{i=0}^{n}i`},
+		"one in another": {`<m:f><m:num><m:f><m:num>` + m("1") + `</m:num><m:den>` + m("2") + `</m:den></m:f></m:num><m:den>` + m("3") + `</m:den></m:f>`, `\frac{\frac{1}{2}}{3}`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			body := p(r("see") + "<m:oMath>" + c.inner + "</m:oMath>" + r("here"))
+			extracttest.RequireLines(t, Read, document.TypeDOCX, extracttest.DocxOf(t, strings.NewReader(body)), "p see "+c.want+" here")
+		})
+	}
+	shape := `<w:pict><v:shapetype><v:formulas><v:f eqn="x"/></v:formulas></v:shapetype></w:pict>`
+	extracttest.RequireLines(t, Read, document.TypeDOCX, extracttest.DocxOf(t, strings.NewReader(p(r("a")+shape+r("b")))), "p ab")
+}
+
 func TestWideAndLongTables(t *testing.T) {
 	t.Parallel()
 	var cells, rows []string
