@@ -115,6 +115,14 @@ func textKind(text, ext string) string {
 		if strings.Contains(text, "<") {
 			return document.TypeHTML
 		}
+	case ".ipynb":
+		if strings.HasPrefix(start, "{") {
+			return document.TypeIPYNB
+		}
+	case ".srt", ".vtt":
+		if strings.Contains(text, "-->") {
+			return document.TypeSubtitles
+		}
 	case ".json", ".jsonl", ".ndjson":
 		return document.TypeJSON
 	case ".csv", ".tsv":

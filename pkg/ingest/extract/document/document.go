@@ -30,6 +30,9 @@ const (
 	TypeEML      = "message/rfc822"
 	TypeMBOX     = "application/mbox"
 	TypeMSG      = "application/vnd.ms-outlook"
+	TypeIPYNB    = "application/x-ipynb+json"
+
+	TypeSubtitles = "text/vtt" // SRT too
 )
 
 const (

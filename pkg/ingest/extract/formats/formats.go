@@ -19,10 +19,12 @@ import (
 	"github.com/millweir/millweir/pkg/ingest/extract/html"
 	"github.com/millweir/millweir/pkg/ingest/extract/mail"
 	"github.com/millweir/millweir/pkg/ingest/extract/markdown"
+	"github.com/millweir/millweir/pkg/ingest/extract/notebook"
 	"github.com/millweir/millweir/pkg/ingest/extract/odf"
 	"github.com/millweir/millweir/pkg/ingest/extract/plaintext"
 	"github.com/millweir/millweir/pkg/ingest/extract/pptx"
 	"github.com/millweir/millweir/pkg/ingest/extract/rtf"
+	"github.com/millweir/millweir/pkg/ingest/extract/subtitles"
 	"github.com/millweir/millweir/pkg/ingest/extract/xlsx"
 )
 
@@ -50,6 +52,8 @@ var Registry = []Reader{
 	{Name: "eml", Version: 1, Types: []string{document.TypeEML}, Read: mail.Read},
 	{Name: "mbox", Version: 1, Types: []string{document.TypeMBOX}, Read: mail.ReadBox},
 	{Name: "msg", Version: 1, Types: []string{document.TypeMSG}, Read: mail.ReadMSG},
+	{Name: "ipynb", Version: 1, Types: []string{document.TypeIPYNB}, Read: notebook.Read},
+	{Name: "subtitles", Version: 1, Types: []string{document.TypeSubtitles}, Read: subtitles.Read},
 	{Name: "csv", Version: 1, Types: []string{document.TypeCSV}, Read: csv.Read},
 	{Name: "text", Version: 2, Types: []string{document.TypeText, document.TypeJSON}, Read: plaintext.Read},
 }
