@@ -39,7 +39,7 @@ func Read(ctx context.Context, in *document.Input, out *document.Sink) (ingest.E
 	if err != nil {
 		return ingest.Extraction{}, failure(err)
 	}
-	defer book.Close()
+	defer func() { _ = book.Close() }()
 	sheets := book.GetSheetList()
 	for i, name := range sheets {
 		if visible, err := book.GetSheetVisible(name); err == nil && !visible && !in.Limits.HiddenSheets {
@@ -74,7 +74,7 @@ func readSheet(ctx context.Context, book *excelize.File, name string, out *docum
 		}
 		return failure(err)
 	}
-	defer rows.Close()
+	defer func() { _ = rows.Close() }()
 	table := &document.TableWriter{Out: out}
 	for first := true; rows.Next(); {
 		cells, err := rows.Columns()
