@@ -60,14 +60,28 @@ func lines(random *rand.Rand, count int) []string {
 }
 
 // Pages returns a PDF with the given lines of ASCII text on each page.
-func Pages(pages [][]string) []byte {
+func Pages(pages [][]string) []byte { return Outlined(pages, nil) }
+
+// Mark is a bookmark: its title, and its page from 1.
+type Mark struct {
+	Title string
+	Page  int
+}
+
+// Outlined returns a PDF as Pages does, with an outline of one level. circle, if it is given, makes the last bookmark's successor the first.
+func Outlined(pages [][]string, marks []Mark, circle ...bool) []byte {
 	w := &writer{}
+	outline := 4 + 2*len(pages) // the first object behind the pages
 	w.raw("%PDF-1.4\n%\xE2\xE3\xCF\xD3\n")
 	kids := make([]string, len(pages))
 	for i := range pages {
 		kids[i] = fmt.Sprintf("%d 0 R", 4+2*i)
 	}
-	w.object("<</Type/Catalog/Pages 2 0 R>>")
+	if len(marks) > 0 {
+		w.object(fmt.Sprintf("<</Type/Catalog/Pages 2 0 R/Outlines %d 0 R>>", outline))
+	} else {
+		w.object("<</Type/Catalog/Pages 2 0 R>>")
+	}
 	w.object(fmt.Sprintf("<</Type/Pages/Count %d/Kids[%s]>>", len(pages), strings.Join(kids, " ")))
 	w.object("<</Type/Font/Subtype/Type1/BaseFont/Helvetica/Encoding/WinAnsiEncoding>>")
 	for i, page := range pages {
@@ -75,6 +89,18 @@ func Pages(pages [][]string) []byte {
 			pageWidth, pageHeight, 5+2*i))
 		content := content(page)
 		w.object(fmt.Sprintf("<</Length %d>>stream\n%s\nendstream", len(content), content))
+	}
+	if len(marks) > 0 {
+		w.object(fmt.Sprintf("<</Type/Outlines/First %d 0 R/Last %d 0 R/Count %d>>", outline+1, outline+len(marks), len(marks)))
+	}
+	for i, m := range marks {
+		next := ""
+		if i < len(marks)-1 {
+			next = fmt.Sprintf("/Next %d 0 R", outline+2+i)
+		} else if len(circle) > 0 && circle[0] {
+			next = fmt.Sprintf("/Next %d 0 R", outline+1)
+		}
+		w.object(fmt.Sprintf("<</Title(%s)/Parent %d 0 R/Dest[%d 0 R/Fit]%s>>", m.Title, outline, 2+2*m.Page, next))
 	}
 	return w.end()
 }
