@@ -1,6 +1,7 @@
 package pdf
 
 import (
+	"slices"
 	"strconv"
 	"strings"
 	"unicode"
@@ -26,6 +27,9 @@ type pageFlow struct {
 	outline    map[int][]bookmark
 	hyphenated map[string]bool // words seen with their hyphen inside a line
 
+	waiting *pdfPage // the page that was taken last: its numbers are judged by those of its neighbours
+	before  []int    // shifts of the page before it
+
 	running string // first line of the page before: the same again is a running title
 
 	done []string        // finished lines of the paragraph being read: short ones keep their end
@@ -37,11 +41,51 @@ func newPageFlow(out *document.Sink) *pageFlow {
 	return &pageFlow{out: out, hyphenated: map[string]bool{}}
 }
 
-// page takes the text of one page (number from 1).
+// pdfPage is a page that waits for the next one.
+type pdfPage struct {
+	number int // from 1
+	lines  []string
+	shifts []int // of the numbers that its last and first line may be: printed minus real number
+}
+
+// page takes the text of one page (number from 1) and lays out the one before.
 func (f *pageFlow) page(number int, text string) error {
-	lines := pageLines(text)
+	p := &pdfPage{number: number, lines: pageLines(text)}
+	for len(p.lines) > 0 && p.lines[len(p.lines)-1] == "" {
+		p.lines = p.lines[:len(p.lines)-1]
+	}
+	if n := len(p.lines); n > 1 {
+		for _, line := range []string{p.lines[n-1], p.lines[0]} {
+			if printed, ok := pageNumber(line); ok {
+				p.shifts = append(p.shifts, printed-number)
+			}
+		}
+	}
+	return f.next(p)
+}
+
+// close lays out the last page.
+func (f *pageFlow) close() error { return f.next(nil) }
+
+// next lays out the page that waits, and lets p wait.
+func (f *pageFlow) next(p *pdfPage) error {
+	now := f.waiting
+	f.waiting = p
+	if now == nil {
+		return nil
+	}
+	around := f.before
+	if p != nil {
+		around = append(slices.Clone(around), p.shifts...)
+	}
+	f.before = now.shifts
+	return f.layOut(now.number, dropPageNumber(now.lines, now.number, around))
+}
+
+// layOut turns the lines of a page into blocks.
+func (f *pageFlow) layOut(number int, lines []string) error {
 	f.noteHyphens(lines)
-	lines = f.dropRunning(dropPageNumber(lines, number))
+	lines = f.dropRunning(lines)
 	widest := 0
 	for _, l := range lines {
 		widest = max(widest, lineWidth(l))
@@ -237,24 +281,24 @@ func lastWord(text string) string {
 	return text[strings.LastIndexFunc(text, unicode.IsSpace)+1:]
 }
 
-// dropPageNumber drops a first or last line that is the page's own number and nothing else.
-func dropPageNumber(lines []string, number int) []string {
-	for len(lines) > 0 && lines[len(lines)-1] == "" {
-		lines = lines[:len(lines)-1]
+// dropPageNumber drops a first or last line that is the page's number: those of a neighbour, whose shifts are around, run on from it or to
+// it. A number that stands alone may be a date or the row of a table.
+func dropPageNumber(lines []string, number int, around []int) []string {
+	runsOn := func(line string) bool {
+		printed, ok := pageNumber(line)
+		return ok && slices.Contains(around, printed-number)
 	}
-	if n := len(lines); n > 1 && pageNumber(lines[n-1], number) {
+	if n := len(lines); n > 1 && runsOn(lines[n-1]) {
 		lines = lines[:n-1]
 	}
-	if len(lines) > 1 && pageNumber(lines[0], number) {
+	if len(lines) > 1 && runsOn(lines[0]) {
 		lines = lines[1:]
 	}
 	return lines
 }
 
-// pageNumber accepts "12", "- 12 -", "Page 12", "12 / 40", for numbers near the real one:
-// a preface or cover shifts the printed number.
-func pageNumber(line string, number int) bool {
-	const shift = 40
+// pageNumber reads "12", "- 12 -", "Page 12", "12 / 40".
+func pageNumber(line string) (printed int, ok bool) {
 	s := strings.ToLower(strings.Trim(line, " -–—|"))
 	s = strings.TrimSpace(strings.TrimPrefix(strings.TrimPrefix(s, "page"), "第"))
 	s = strings.TrimSpace(strings.TrimSuffix(s, "页"))
@@ -263,10 +307,10 @@ func pageNumber(line string, number int) bool {
 		digits, rest = s[:i], strings.TrimSpace(s[i:])
 	}
 	if digits == "" || len(digits) > 5 || (rest != "" && !strings.HasPrefix(rest, "/") && !strings.HasPrefix(rest, "of ")) {
-		return false
+		return 0, false
 	}
 	n, err := strconv.Atoi(digits)
-	return err == nil && n >= number-shift && n <= number+shift
+	return n, err == nil
 }
 
 // endsSentence tells whether text ends as a sentence does.

@@ -1,6 +1,7 @@
 package pdf
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -27,7 +28,8 @@ func TestPageFlow(t *testing.T) {
 	f := newPageFlow(out)
 	f.outline = map[int][]bookmark{1: {{key: "introduction", level: 2}}}
 	require.NoError(t, f.page(1, "Running title\r\n1.2 Introduction\r\nThe well-known lease is inter\uFFFEnational and fault-\r\ntolerant, as a well\uFFFE\r\nknown rule says here.\r\n• first\n• second\n7"))
-	require.NoError(t, f.page(2, "Running title\n持久化异步入库任务把文档切成段落，再写入\n向量库。\n- 2 -"))
+	require.NoError(t, f.page(2, "Running title\n持久化异步入库任务把文档切成段落，再写入\n向量库。\n- 8 -"))
+	require.NoError(t, f.close())
 	require.Equal(t, []string{
 		"p Running title", "## 1.2 Introduction",
 		"p The well-known lease is international and faulttolerant, as a well-known rule says here.",
@@ -49,6 +51,7 @@ func FuzzPageFlow(f *testing.F) {
 		flow.outline = map[int][]bookmark{1: {{key: headingKey(title), level: 1}}}
 		require.NoError(t, flow.page(1, one))
 		require.NoError(t, flow.page(2, two))
+		require.NoError(t, flow.close())
 	})
 }
 
@@ -64,18 +67,27 @@ func flowOf(t *testing.T, pages ...string) []ingest.Block {
 	for i, page := range pages {
 		require.NoError(t, flow.page(i+1, page))
 	}
+	require.NoError(t, flow.close())
 	return blocks
 }
 
 func TestPageNumbersAndRunningTitlesGo(t *testing.T) {
 	t.Parallel()
 	body := "This is the text of a page that is long enough to be a line.\nAnd this is another one of about the same length, you see."
-	for _, number := range []string{"2", "- 2 -", "Page 2", "2 / 40", "2 of 9", "第 2 页", "| 2 |"} {
+	for _, number := range []string{"%d", "- %d -", "Page %d", "%d / 40", "%d of 9", "第 %d 页", "| %d |"} {
 		for _, page := range []string{body + "\n" + number, number + "\n" + body, body + "\n" + number + "\n\n"} {
-			blocks := flowOf(t, "x", page)
-			require.Len(t, blocks, 2, "%q", page)
-			require.True(t, strings.HasPrefix(blocks[1].Text, "This is") && strings.HasSuffix(blocks[1].Text, "you see."), "%q: %q", page, blocks[1].Text)
+			for _, first := range []int{2, 7, 301} {
+				blocks := flowOf(t, "x", fmt.Sprintf(page, first), fmt.Sprintf(page, first+1))
+				require.Len(t, blocks, 3, "%q", page)
+				for _, b := range blocks[1:] {
+					require.True(t, strings.HasPrefix(b.Text, "This is") && strings.HasSuffix(b.Text, "you see."), "%q: %q", page, b.Text)
+				}
+			}
 		}
+	}
+	for _, line := range []string{"2", "17", "- 2 -", "Page 2"} {
+		require.Contains(t, extracttest.Joined(flowOf(t, "x", body+"\n"+line, body)), line, "a number that stands alone may be a date or a row")
+		require.Contains(t, extracttest.Joined(flowOf(t, "x", body+"\n"+line, body+"\n"+line)), line, "no page has the number of the one before")
 	}
 	for _, line := range []string{"2026", "20,000", "2 apples", "Page", "2.1 Heading", "123456"} {
 		blocks := flowOf(t, "x", body+"\n"+line)
@@ -123,5 +135,6 @@ func TestABookmarkOverSeveralLinesIsAHeading(t *testing.T) {
 	flow.outline = map[int][]bookmark{1: {{key: headingKey("A heading that goes over two lines"), level: 3}}, 2: {{key: headingKey("Other"), level: 1}}}
 	require.NoError(t, flow.page(1, "A heading that goes\nover two lines\nAnd then the text begins."))
 	require.NoError(t, flow.page(2, "Otherwise this is no heading at all."))
+	require.NoError(t, flow.close())
 	require.Equal(t, []string{"### A heading that goes over two lines", "p And then the text begins.", "p Otherwise this is no heading at all."}, extracttest.Lines(blocks))
 }

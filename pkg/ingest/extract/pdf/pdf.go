@@ -54,6 +54,9 @@ func Read(ctx context.Context, in *document.Input, out *document.Sink) (ingest.E
 	if err := p.readPages(ctx); err != nil {
 		return ingest.Extraction{}, err
 	}
+	if err := p.flow.close(); err != nil {
+		return ingest.Extraction{}, err
+	}
 	return ingest.Extraction{Title: title, Pages: p.pages, Unread: p.unread}, nil
 }
 
