@@ -16,7 +16,7 @@ import (
 const (
 	roundEvery  = 15 * time.Minute // without a reason
 	countEvery  = time.Second      // of looks at the queue's length
-	fewerEvery  = 10 * time.Second // of rounds for a queue that has fewer copies than are known: somebody may hold them for a moment
+	differEvery = 10 * time.Second // of rounds for a queue of another length than is known: somebody may hold copies for a moment
 	onePace     = time.Millisecond // of each copy: at most 1,000 a second
 	visitFactor = 10               // so many times RABBITMQ_PREFETCH a visit takes at once
 	againEvery  = time.Second      // until a rotation that was refused is tried again
@@ -25,11 +25,11 @@ const (
 // drainer goes round the queue.
 type drainer struct {
 	*session
-	away   bool // the database did not answer last time
-	fewer  time.Time
-	strays int           // copies without a row in this round
-	pace   time.Duration // of each copy
-	visit  *visit        // of a rehydrator; nil: none
+	away     bool          // the database did not answer last time
+	differed time.Time     // when a round began for the length of the queue
+	strays   int           // copies without a row in this round
+	pace     time.Duration // of each copy
+	visit    *visit        // of a rehydrator; nil: none
 }
 
 func newDrainer(s *session) *drainer { return &drainer{session: s, pace: onePace} }
@@ -62,14 +62,17 @@ func (d *drainer) rest(ctx context.Context) error {
 		case <-next.C:
 			return nil
 		case <-count.C:
-			known := d.known.count() // first: what is known by now is in the queue
+			least := d.known.copies() // first: what is known by now is in the queue
 			ready, err := d.drain.ready()
 			if err != nil {
 				return err
 			}
 			d.ready.Store(int64(ready))
-			if now := d.d.Clock(); ready < known && now.Sub(d.fewer) >= fewerEvery {
-				d.fewer = now
+			d.publishing.Lock() // what a batch under way has brought is known then
+			most := d.known.copies()
+			d.publishing.Unlock()
+			if now := d.d.Clock(); (ready < least || ready > most) && now.Sub(d.differed) >= differEvery {
+				d.differed = now
 				return nil
 			}
 		}
@@ -216,9 +219,7 @@ func (d *drainer) rotate(ctx context.Context, copies []taken, mark string) error
 		for i, r := range results {
 			switch r.result {
 			case confirmed:
-				if copies[i].envelope != nil {
-					d.known.add(copies[i].id)
-				}
+				d.known.met(copies[i], mark)
 				done = append(done, copies[i])
 				continue
 			case failed:

@@ -11,6 +11,7 @@ import (
 
 	"github.com/millweir/millweir/pkg/taskstate"
 	"github.com/millweir/millweir/pkg/taskstore"
+	pb "github.com/millweir/millweir/proto"
 )
 
 // Until the first round of a connection is over only a task that is at least 5 s younger than it is missing: a row that was made again
@@ -82,11 +83,35 @@ func TestARoundForgetsWhatItDidNotMeet(t *testing.T) {
 	k.end()
 	require.True(t, k.complete())
 	k.begin()
-	k.add(b) // met
+	k.met(taken{id: b, envelope: &pb.TaskEnvelope{}}, "2")
 	k.add(c) // published meanwhile
 	require.True(t, k.has(a), "a round that goes on has not yet missed it")
 	k.end()
 	require.ElementsMatch(t, []uuid.UUID{b, c}, k.all())
+}
+
+// What a round leaves beyond one copy a task is no reason for another: second copies, and what is no copy of a task. A task that has ended
+// is forgotten with all its copies, so that those that were met before are one.
+func TestEachCopyOfARoundCountsOnce(t *testing.T) {
+	t.Parallel()
+	k := newKnown()
+	one, nobodys := taken{id: uuid.New(), envelope: &pb.TaskEnvelope{}}, taken{}
+	k.add(uuid.New()) // before the round
+	k.begin()
+	for _, c := range []taken{one, one, nobodys, nobodys} {
+		k.met(c, "1")
+	}
+	require.Equal(t, 5, k.copies())
+	one.CorrelationId, nobodys.CorrelationId = "1", "1"
+	k.met(one, "1")
+	k.met(nobodys, "1")
+	require.Equal(t, 5, k.copies(), "they went to the tail in this round")
+	k.end()
+	require.Equal(t, 4, k.copies())
+	k.remove(one.id)
+	require.Equal(t, 2, k.copies())
+	k.begin()
+	require.Zero(t, k.copies())
 }
 
 func TestIdsSayWhenTheyWereMade(t *testing.T) {

@@ -13,17 +13,19 @@ import (
 type known struct {
 	mu     sync.Mutex
 	rounds map[uuid.UUID]int
-	round  int  // the present one, or the last
-	first  bool // a whole round is over: what is not known has no copy
+	more   map[uuid.UUID]int // copies of the present or last round beyond one a task; those of no task with the zero id
+	round  int               // the present one, or the last
+	first  bool              // a whole round is over: what is not known has no copy
 }
 
-func newKnown() *known { return &known{rounds: map[uuid.UUID]int{}} }
+func newKnown() *known { return &known{rounds: map[uuid.UUID]int{}, more: map[uuid.UUID]int{}} }
 
 // begin begins a round and returns its number.
 func (k *known) begin() int {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.round++
+	clear(k.more)
 	return k.round
 }
 
@@ -39,18 +41,31 @@ func (k *known) end() {
 	}
 }
 
-// add notes a copy that was met and confirmed anew, or published and confirmed.
+// add notes a copy that was published and confirmed.
 func (k *known) add(id uuid.UUID) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.rounds[id] = k.round
 }
 
-// remove forgets a copy that is about to be acknowledged.
+// met notes a copy that was met, and confirmed anew with the round's mark.
+func (k *known) met(c taken, mark string) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if c.CorrelationId != mark && (c.envelope == nil || k.rounds[c.id] == k.round) { // else it was counted in this round
+		k.more[c.id]++
+	}
+	if c.envelope != nil {
+		k.rounds[c.id] = k.round
+	}
+}
+
+// remove forgets a task of which a copy is about to be acknowledged. Others of its copies that were met before are not known any more.
 func (k *known) remove(id uuid.UUID) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	delete(k.rounds, id)
+	delete(k.more, id)
 }
 
 func (k *known) has(id uuid.UUID) bool {
@@ -64,6 +79,17 @@ func (k *known) count() int {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return len(k.rounds)
+}
+
+// copies is how many there are in the queue, as far as is known.
+func (k *known) copies() int {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	n := len(k.rounds)
+	for _, more := range k.more {
+		n += more
+	}
+	return n
 }
 
 // complete reports whether a first round of the connection is over.

@@ -2,6 +2,7 @@ package mirror_test
 
 import (
 	"context"
+	"database/sql"
 	"os"
 	"path/filepath"
 	"slices"
@@ -183,6 +184,93 @@ func TestASecondCopyStays(t *testing.T) {
 	w.copies(4)
 	w.cancel(ids...)
 	w.copies(0)
+}
+
+// watched is a database that tells when the row of one task alone was read: with a Prefetch of 1 a drainer reads the rows of single tasks.
+type watched struct {
+	taskstate.Database
+	id   string
+	read func(n int) // for the nth time
+	n    int
+}
+
+func (d *watched) Read(ctx context.Context, f taskstate.ReadFunc) error {
+	alone := false
+	err := d.Database.Read(ctx, func(ctx context.Context, tx taskstate.Tx) error { return f(ctx, watchedTx{tx, d.id, &alone}) })
+	if err == nil && alone {
+		d.n++
+		d.read(d.n)
+	}
+	return err
+}
+
+type watchedTx struct {
+	taskstate.Tx
+	id    string
+	alone *bool
+}
+
+func (tx watchedTx) QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error) {
+	*tx.alone = *tx.alone || len(args) == 1 && args[0] == tx.id
+	return tx.Tx.QueryContext(ctx, query, args...)
+}
+
+// putCopy publishes a copy of a task that the mirror did not make.
+func (w *world) putCopy(id string) {
+	w.t.Helper()
+	body, err := pb.Encode(&pb.TaskEnvelope{SchemaVersion: 1, TaskId: id, Type: "document"})
+	require.NoError(w.t, err)
+	w.put(amqp.Publishing{MessageId: id, Body: body})
+}
+
+// A task with two copies ends when the first was met in a round, and the second was not: the first, which is at the tail, is met again soon,
+// although its task is not known any more.
+func TestATaskThatEndsBetweenItsCopiesLeavesNone(t *testing.T) {
+	t.Parallel()
+	w := onSQLite(t)
+	w.cfg.Prefetch = 1
+	m := w.start()
+	m.knows(0) // the queue is there
+	m.stop()
+	ids := w.submit(3)
+	for _, id := range []string{ids[0], ids[1], ids[2], ids[2]} {
+		w.putCopy(id)
+	}
+	w.copies(4)
+	gone := make(chan struct{})
+	m = w.startOn(&watched{Database: w.tasks, id: ids[2], read: func(n int) {
+		switch n {
+		case 1:
+			w.cancel(ids[2])
+		case 3:
+			close(gone)
+		}
+	}})
+	w.await(gone)
+	m.stop()
+	w.copies(2)
+	require.Equal(t, once(ids[:2]), byTask(t, w.messages()))
+}
+
+// A copy of an ended task that comes after the round, as from the connection of a process that died, is met soon.
+func TestACopyThatComesBackAfterTheRoundGoes(t *testing.T) {
+	t.Parallel()
+	w := onSQLite(t)
+	w.cfg.Prefetch = 1
+	ids := w.submit(3)
+	w.cancel(ids[2])
+	gone := make(chan struct{})
+	m := w.startOn(&watched{Database: w.tasks, id: ids[2], read: func(n int) {
+		if n == 1 {
+			close(gone)
+		}
+	}})
+	m.knows(2) // nothing asks for another round
+	w.putCopy(ids[2])
+	w.await(gone)
+	m.stop()
+	w.copies(2)
+	require.Equal(t, once(ids[:2]), byTask(t, w.messages()))
 }
 
 // A dead letter of the queue is not lost, and its task gets another copy.

@@ -162,6 +162,16 @@ func (w *world) eventually(what string, cond func() bool) {
 	require.Eventually(w.t, cond, waitLimit, 10*time.Millisecond, what)
 }
 
+// await waits until a channel is closed.
+func (w *world) await(done <-chan struct{}) {
+	w.t.Helper()
+	select {
+	case <-done:
+	case <-time.After(waitLimit):
+		require.Fail(w.t, "it did not happen")
+	}
+}
+
 // submit makes n tasks and returns their ids.
 func (w *world) submit(n int) []string {
 	w.t.Helper()
