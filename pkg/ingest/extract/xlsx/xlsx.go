@@ -1,121 +1,291 @@
-// Package xlsx reads Excel workbooks (OOXML).
+// Package xlsx reads Excel workbooks (OOXML). It streams: a library that was tried first (excelize) takes more memory than a child has for
+// 60,000 rows of ten different texts.
 package xlsx
 
 import (
-	"archive/zip"
 	"context"
-	"errors"
+	"encoding/xml"
+	"strconv"
 	"strings"
 
-	"github.com/xuri/excelize/v2"
-
 	"github.com/millweir/millweir/pkg/ingest"
+	"github.com/millweir/millweir/pkg/ingest/extract/archive"
 	"github.com/millweir/millweir/pkg/ingest/extract/document"
 	"github.com/millweir/millweir/pkg/ingest/extract/office"
 )
 
-const (
-	// unpackedBytes bounds all parts of a workbook together; they are held in memory.
-	unpackedBytes = 128 << 20
-	// maxColumns is up to where a row keeps its empty cells: beyond, it is a cell somewhere far out.
-	maxColumns = 1024
-)
+// maxColumns is up to where a row keeps its empty cells: what stands beyond follows without them.
+const maxColumns = 1024
 
-// Read reads the sheets in their order, row by row: each begins with its name as a heading, cells as Excel shows them, and its first row
-// stands above every piece. Hidden sheets are read with in.Limits.HiddenSheets only.
+// Read reads the sheets in their order, row by row: each begins with its name as a heading, and its first row stands above every piece.
+// Dates are written as 2006-01-02 15:04:05, shares in percent, other numbers without their format. Hidden sheets are read with
+// in.Limits.HiddenSheets only.
 func Read(ctx context.Context, in *document.Input, out *document.Sink) (ingest.Extraction, error) {
 	a, err := office.Open(in)
 	if err != nil {
 		return ingest.Extraction{}, err
 	}
-	title, err := a.Title("docProps/core.xml")
+	pack, err := a.RelationsOf("")
 	if err != nil {
 		return ingest.Extraction{}, err
 	}
-	if !a.Has("xl/workbook.xml") {
+	main := pack.ByKind["officeDocument"]
+	if main == "" || !a.Has(main) {
+		main = "xl/workbook.xml"
+	}
+	if !a.Has(main) {
 		return ingest.Extraction{}, document.Corrupt("the archive has no xl/workbook.xml")
 	}
-	book, err := excelize.OpenReader(in.Stream(), excelize.Options{UnzipSizeLimit: unpackedBytes, UnzipXMLSizeLimit: unpackedBytes})
-	if err != nil {
-		return ingest.Extraction{}, failure(err)
+	book := &workbook{}
+	if err := a.Visit(main, book); err != nil {
+		return ingest.Extraction{}, err
 	}
-	defer func() { _ = book.Close() }()
-	sheets := book.GetSheetList()
-	for i, name := range sheets {
-		if visible, err := book.GetSheetVisible(name); err == nil && !visible && !in.Limits.HiddenSheets {
-			in.Warn("the hidden sheet %q was not read", name)
+	rels, err := a.RelationsOf(main)
+	if err != nil {
+		return ingest.Extraction{}, err
+	}
+	formats := &styles{codes: map[int]string{}}
+	if err := a.Visit(rels.ByKind["styles"], formats); err != nil {
+		return ingest.Extraction{}, err
+	}
+	texts := &sharedStrings{}
+	if err := a.Visit(rels.ByKind["sharedStrings"], texts); err != nil {
+		return ingest.Extraction{}, err
+	}
+	for i, s := range book.sheets {
+		if s.hidden && !in.Limits.HiddenSheets {
+			in.Warn("the hidden sheet %q was not read", s.name)
 			continue
 		}
-		if err := readSheet(ctx, book, name, out); err != nil {
+		r := &sheetReader{ctx: ctx, book: book, formats: formats, texts: texts, out: out, name: s.name, table: document.TableWriter{Out: out}}
+		if err := a.Visit(rels.ByID[s.relation], r); err != nil {
 			return ingest.Extraction{}, err
 		}
-		in.Progress(i+1, len(sheets))
+		if err := r.table.Flush(); err != nil {
+			return ingest.Extraction{}, err
+		}
+		in.Progress(i+1, len(book.sheets))
 	}
-	return ingest.Extraction{Title: title}, nil
+	title, err := a.Title("docProps/core.xml")
+	return ingest.Extraction{Title: title}, err
 }
 
-// failure says what an error of the library means to the user.
-func failure(err error) error {
-	if errors.Is(err, zip.ErrFormat) || errors.Is(err, excelize.ErrWorkbookFileFormat) {
-		return document.Corrupt("open the workbook: %w", err)
+// workbook lists the sheets.
+type workbook struct {
+	sheets []struct {
+		name, relation string
+		hidden         bool
 	}
-	if strings.Contains(err.Error(), "unzip size exceeds") {
-		return document.OverLimit("the workbook unpacks to more than %d bytes", unpackedBytes)
-	}
-	return document.Corrupt("read the workbook: %w", err)
+	since1904 bool // dates count from then
 }
 
-// readSheet streams the rows of a sheet. A chart sheet has none.
-func readSheet(ctx context.Context, book *excelize.File, name string, out *document.Sink) error {
-	rows, err := book.Rows(name)
-	if err != nil {
-		if _, none := errors.AsType[excelize.ErrSheetNotExist](err); none {
-			return nil
+// Start implements office.Visitor.
+func (w *workbook) Start(name string, attrs []xml.Attr) error {
+	switch name {
+	case "workbookPr":
+		w.since1904 = isOn(office.Attr(attrs, "date1904"))
+	case "sheet":
+		if len(w.sheets) > archive.MaxEntries {
+			return document.OverLimit("the workbook has more than %d sheets", archive.MaxEntries)
 		}
-		return failure(err)
+		state := office.Attr(attrs, "state")
+		w.sheets = append(w.sheets, struct {
+			name, relation string
+			hidden         bool
+		}{office.Attr(attrs, "name"), office.Attr(attrs, "id"), state == "hidden" || state == "veryHidden"})
 	}
-	defer func() { _ = rows.Close() }()
-	table := &document.TableWriter{Out: out}
-	for first := true; rows.Next(); {
-		cells, err := rows.Columns()
-		if err != nil {
-			return failure(err)
+	return nil
+}
+
+// End implements office.Visitor.
+func (*workbook) End(string) error { return nil }
+
+// Text implements office.Visitor.
+func (*workbook) Text([]byte) error { return nil }
+
+func isOn(val string) bool { return val == "1" || val == "true" }
+
+// Bounds of the shared strings, which are held.
+const (
+	textBytes = 64 << 20
+	maxTexts  = 8 << 20
+)
+
+// sharedStrings are the texts of cells, each of which is kept once, one behind the other.
+type sharedStrings struct {
+	all    []byte
+	ends   []uint32
+	inText bool
+	skip   int // depth inside of phonetic guides
+}
+
+// Start implements office.Visitor.
+func (s *sharedStrings) Start(name string, _ []xml.Attr) error {
+	if s.skip > 0 || name == "rPh" {
+		s.skip++
+		return nil
+	}
+	s.inText = name == "t"
+	return nil
+}
+
+// End implements office.Visitor.
+func (s *sharedStrings) End(name string) error {
+	if s.skip > 0 {
+		s.skip--
+		return nil
+	}
+	s.inText = false
+	if name == "si" {
+		if s.ends = append(s.ends, uint32(len(s.all))); len(s.ends) > maxTexts {
+			return document.OverLimit("the workbook has more than %d texts", maxTexts)
 		}
-		if cells = compact(cells); len(cells) == 0 {
-			continue
+	}
+	return nil
+}
+
+// Text implements office.Visitor.
+func (s *sharedStrings) Text(data []byte) error {
+	if !s.inText || s.skip > 0 {
+		return nil
+	}
+	if s.all = append(s.all, data...); len(s.all) > textBytes {
+		return document.OverLimit("the workbook's texts have more than %d bytes", textBytes)
+	}
+	return nil
+}
+
+// at is the text of that number; "": there is none.
+func (s *sharedStrings) at(number string) string {
+	n, err := strconv.Atoi(strings.TrimSpace(number))
+	if err != nil || n < 0 || n >= len(s.ends) {
+		return ""
+	}
+	from := uint32(0)
+	if n > 0 {
+		from = s.ends[n-1]
+	}
+	return string(s.all[from:s.ends[n]])
+}
+
+// sheetReader reads the rows of a sheet.
+type sheetReader struct {
+	ctx     context.Context //nolint:containedctx // lives for one sheet
+	book    *workbook
+	formats *styles
+	texts   *sharedStrings
+	out     *document.Sink
+	name    string // "" when the heading was sent
+	table   document.TableWriter
+
+	row    []string
+	column int // of the cell being read
+	kind   string
+	style  int
+	value  strings.Builder
+	inside bool // of a value or an inline text
+	skip   int  // depth inside of phonetic guides
+}
+
+// Start implements office.Visitor.
+func (r *sheetReader) Start(name string, attrs []xml.Attr) error {
+	if r.skip > 0 || name == "rPh" {
+		r.skip++
+		return nil
+	}
+	switch name {
+	case "row":
+		r.row = r.row[:0]
+		return r.ctx.Err()
+	case "c":
+		r.column = columnOf(office.Attr(attrs, "r"), len(r.row))
+		r.kind = office.Attr(attrs, "t")
+		r.style, _ = strconv.Atoi(office.Attr(attrs, "s"))
+		r.value.Reset()
+	case "v", "t":
+		r.inside = true
+	}
+	return nil
+}
+
+// Text implements office.Visitor.
+func (r *sheetReader) Text(data []byte) error {
+	if r.inside && r.skip == 0 && r.value.Len() < document.MaxBlockBytes {
+		r.value.Write(data)
+	}
+	return nil
+}
+
+// End implements office.Visitor.
+func (r *sheetReader) End(name string) error {
+	if r.skip > 0 {
+		r.skip--
+		return nil
+	}
+	switch name {
+	case "v", "t":
+		r.inside = false
+	case "c":
+		r.cell()
+	case "row":
+		return r.endRow()
+	}
+	return nil
+}
+
+// cell puts a cell at its place in the row. One that is far out follows the last.
+func (r *sheetReader) cell() {
+	text := r.shown()
+	if text == "" || len(r.row) >= 2*maxColumns {
+		return
+	}
+	for r.column < maxColumns && len(r.row) < r.column {
+		r.row = append(r.row, "")
+	}
+	r.row = append(r.row, text)
+}
+
+// shown is what a cell shows.
+func (r *sheetReader) shown() string {
+	raw := r.value.String()
+	switch r.kind {
+	case "s":
+		return r.texts.at(raw)
+	case "b":
+		if isOn(raw) {
+			return "TRUE"
 		}
-		if err := ctx.Err(); err != nil {
+		return "FALSE"
+	case "", "n":
+		return r.formats.number(raw, r.style, r.book.since1904)
+	}
+	return raw // a text of its own, that of a formula, an error, a date
+}
+
+// endRow sends a row, the first one below the sheet's name.
+func (r *sheetReader) endRow() error {
+	if len(r.row) == 0 {
+		return nil
+	}
+	if name := r.name; name != "" {
+		r.name = ""
+		if err := r.out.Block(ingest.Block{Kind: ingest.BlockHeading, Level: 2, Text: document.Squeeze(name)}); err != nil {
 			return err
 		}
-		if first {
-			first = false
-			if err := out.Block(ingest.Block{Kind: ingest.BlockHeading, Level: 2, Text: document.Squeeze(name)}); err != nil {
-				return err
-			}
-		}
-		if err := table.Row(cells); err != nil {
-			return err
-		}
 	}
-	if err := rows.Error(); err != nil {
-		return failure(err)
-	}
-	return table.Flush()
+	err := r.table.Row(r.row)
+	r.row = r.row[:0]
+	return err
 }
 
-// compact drops the empty cells at a row's end, and all of them when it is wider than a table.
-func compact(cells []string) []string {
-	for len(cells) > 0 && strings.TrimSpace(cells[len(cells)-1]) == "" {
-		cells = cells[:len(cells)-1]
+// columnOf is the column (from 0) of a reference such as "AB12"; next: there is none.
+func columnOf(reference string, next int) int {
+	n := 0
+	for i := 0; i < len(reference) && i < 4 && reference[i] >= 'A' && reference[i] <= 'Z'; i++ {
+		n = 26*n + int(reference[i]-'A') + 1
 	}
-	if len(cells) <= maxColumns {
-		return cells
+	if n == 0 {
+		return next
 	}
-	kept := cells[:0]
-	for _, c := range cells {
-		if strings.TrimSpace(c) != "" {
-			kept = append(kept, c)
-		}
-	}
-	return kept
+	return n - 1
 }

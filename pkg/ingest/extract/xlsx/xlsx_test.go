@@ -2,6 +2,7 @@ package xlsx_test
 
 import (
 	"bytes"
+	"fmt"
 	"strconv"
 	"strings"
 	"testing"
@@ -55,8 +56,7 @@ func TestSheets(t *testing.T) {
 	}
 	got := read()
 	require.Equal(t, []string{"## Sheet1", got[1], "## Far", "p far"}, got)
-	require.True(t, strings.HasPrefix(got[1], "t name | when | share\na¦b | "), "%s", got[1])
-	require.True(t, strings.HasSuffix(got[1], " | 25.60%"), "%s", got[1])
+	require.Equal(t, "t name | when | share\na¦b | 2026-03-01 | 25.60%", got[1])
 	require.Equal(t, []string{`the hidden sheet "Away" was not read`}, in.Warnings)
 	in.Limits.HiddenSheets = true
 	require.Contains(t, read(), "p HIDDEN")
@@ -95,9 +95,43 @@ func TestWorkbooksThatAreDamagedOrTooLarge(t *testing.T) {
 			extracttest.RequirePermanent(t, err, ingest.CodeCorrupt)
 		})
 	}
-	big := extracttest.ZipOf(t, "xl/workbook.xml", "<workbook/>", "xl/worksheets/sheet1.xml", strings.Repeat("<row/>", 130<<20/6))
+	texts := "<sst>" + strings.Repeat("<si><t>"+strings.Repeat("a text ", 9000)+"</t></si>", 1100)
+	big := extracttest.ZipOf(t, "xl/workbook.xml", "<workbook/>", "xl/_rels/workbook.xml.rels", `<Relationships><Relationship Type="http://x/sharedStrings" Target="sharedStrings.xml"/></Relationships>`,
+		"xl/sharedStrings.xml", texts)
 	_, _, err := extracttest.ReadBytes(xlsx.Read, big, document.TypeXLSX)
 	extracttest.RequirePermanent(t, err, ingest.CodeLimitExceeded)
+}
+
+func TestCellsOfEverySort(t *testing.T) {
+	t.Parallel()
+	const book = `<workbook><workbookPr date1904="%s"/><sheets><sheet name="a" sheetId="1" r:id="r1"/></sheets></workbook>`
+	const rels = `<Relationships><Relationship Id="r1" Type="http://x/worksheet" Target="worksheets/sheet1.xml"/>` +
+		`<Relationship Id="r2" Type="http://x/sharedStrings" Target="sharedStrings.xml"/><Relationship Id="r3" Type="http://x/styles" Target="styles.xml"/></Relationships>`
+	const texts = `<sst><si><t>one</t></si><si><r><t>ri</t></r><r><rPr/><t>ch</t></r><rPh><t>PHONETIC</t></rPh></si></sst>`
+	const styles = `<styleSheet><numFmts><numFmt numFmtId="164" formatCode="[Red]yyyy&quot;h&quot;\\-mm;@"/><numFmt numFmtId="165" formatCode="0.0%"/><numFmt numFmtId="166" formatCode="[h]:mm"/>` +
+		`<numFmt numFmtId="167" formatCode="&quot;days&quot; 0"/></numFmts><cellStyleXfs><xf numFmtId="9"/></cellStyleXfs>` +
+		`<cellXfs><xf numFmtId="0"/><xf numFmtId="14"/><xf numFmtId="22"/><xf numFmtId="20"/><xf numFmtId="164"/><xf numFmtId="165"/><xf numFmtId="166"/><xf numFmtId="167"/></cellXfs></styleSheet>`
+	for name, c := range map[string]struct{ cells, since1904, want string }{
+		"texts":              {`<c r="A1" t="s"><v>0</v></c><c r="B1" t="s"><v>1</v></c><c r="C1" t="inlineStr"><is><t>in</t></is></c><c r="D1" t="str"><f>A1</f><v>of a formula</v></c>`, "0", "one | rich | in | of a formula"},
+		"no such text":       {`<c r="A1" t="s"><v>7</v></c><c r="B1"><v>1</v></c>`, "0", " | 1"},
+		"truth and errors":   {`<c r="A1" t="b"><v>1</v></c><c r="B1" t="b"><v>0</v></c><c r="C1" t="e"><v>#N/A</v></c>`, "0", "TRUE | FALSE | #N/A"},
+		"numbers":            {`<c r="A1"><v>0.30000000000000004</v></c><c r="B1"><v>1234567890123</v></c><c r="C1"><v>-2.5</v></c><c r="D1" s="7"><v>3</v></c>`, "0", "0.3 | 1234567890123 | -2.5 | 3"},
+		"dates":              {`<c r="A1" s="1"><v>46082</v></c><c r="B1" s="2"><v>46082.75</v></c><c r="C1" s="3"><v>0.5</v></c><c r="D1" s="4"><v>46082</v></c><c r="E1" s="6"><v>0.25</v></c>`, "0", "2026-03-01 | 2026-03-01 18:00:00 | 12:00:00 | 2026-03-01 | 06:00:00"},
+		"dates since 1904":   {`<c r="A1" s="1"><v>44620</v></c><c r="B1"><v>1</v></c>`, "1", "2026-03-01 | 1"},
+		"no dates":           {`<c r="A1" s="1"><v>-5</v></c><c r="B1" s="1"><v>99999999</v></c>`, "0", "-5 | 99999999"},
+		"percent":            {`<c r="A1" s="5"><v>0.256</v></c><c r="B1"><v>1</v></c>`, "0", "25.6% | 1"},
+		"cells left out":     {`<c r="A1"><v>1</v></c><c r="C1"><v>3</v></c><c r="E1"/>`, "0", "1 |  | 3"},
+		"without references": {`<c><v>1</v></c><c><v>2</v></c>`, "0", "1 | 2"},
+		"far out":            {`<c r="A1"><v>1</v></c><c r="XFD1"><v>2</v></c>`, "0", "1 | 2"},
+		"a style of nothing": {`<c r="A1" s="99"><v>1</v></c><c r="B1" s="-1"><v>2</v></c>`, "0", "1 | 2"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			data := extracttest.ZipOf(t, "xl/workbook.xml", fmt.Sprintf(book, c.since1904), "xl/_rels/workbook.xml.rels", rels, "xl/sharedStrings.xml", texts, "xl/styles.xml", styles,
+				"xl/worksheets/sheet1.xml", `<worksheet><sheetData><row r="1">`+c.cells+`</row></sheetData></worksheet>`)
+			extracttest.RequireLines(t, xlsx.Read, document.TypeXLSX, data, "## a", "t "+strings.TrimLeft(c.want, " "))
+		})
+	}
 }
 
 func FuzzXLSX(f *testing.F) {
