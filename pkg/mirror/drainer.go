@@ -105,7 +105,11 @@ func (d *drainer) round(ctx context.Context) error {
 		}
 	}
 	d.unknown.Store(int64(d.strays))
-	d.known.end()
+	q, err := d.drain.queue()
+	if err != nil {
+		return err
+	}
+	d.known.end(q.Consumers == 0)
 	return nil
 }
 

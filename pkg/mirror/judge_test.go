@@ -28,7 +28,7 @@ func TestBeforeTheFirstRoundOnlyYoungTasksAreMissing(t *testing.T) {
 	require.Len(t, p.missing, 1)
 	require.Contains(t, p.missing, young)
 	p.known.begin()
-	p.known.end()
+	p.known.end(true)
 	for _, id := range []uuid.UUID{restored, recent, young} {
 		p.judge(state{id: id, status: taskstate.StatusSuspended})
 	}
@@ -59,7 +59,7 @@ func TestARemovedFailureIsTriedAtOnce(t *testing.T) {
 	require.NoError(t, err)
 	m := &Mirror{d: Deps{DB: store, Clock: time.Now}, rows: newRows(store)}
 	p := newPublisher(&session{Mirror: m, known: newKnown()})
-	p.known.end()
+	p.known.end(true)
 	later := time.Now().Add(time.Hour)
 	for _, id := range []uuid.UUID{removed, kept} {
 		p.missing[id], p.failing[id] = &missed{next: later}, true
@@ -80,13 +80,15 @@ func TestARoundForgetsWhatItDidNotMeet(t *testing.T) {
 	k.add(a)
 	k.add(b)
 	require.False(t, k.complete())
-	k.end()
+	k.end(true)
 	require.True(t, k.complete())
 	k.begin()
 	k.met(taken{id: b, envelope: &pb.TaskEnvelope{}}, "2")
 	k.add(c) // published meanwhile
 	require.True(t, k.has(a), "a round that goes on has not yet missed it")
-	k.end()
+	k.end(false)
+	require.True(t, k.has(a), "somebody else may hold it")
+	k.end(true)
 	require.ElementsMatch(t, []uuid.UUID{b, c}, k.all())
 }
 
@@ -106,7 +108,7 @@ func TestEachCopyOfARoundCountsOnce(t *testing.T) {
 	k.met(one, "1")
 	k.met(nobodys, "1")
 	require.Equal(t, 5, k.copies(), "they went to the tail in this round")
-	k.end()
+	k.end(true)
 	require.Equal(t, 4, k.copies())
 	k.remove(one.id)
 	require.Equal(t, 2, k.copies())

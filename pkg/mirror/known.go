@@ -2,6 +2,7 @@ package mirror
 
 import (
 	"bytes"
+	"maps"
 	"slices"
 	"sync"
 
@@ -29,15 +30,13 @@ func (k *known) begin() int {
 	return k.round
 }
 
-// end ends the round: a task whose copy was not met has none.
-func (k *known) end() {
+// end ends the round. A task whose copy was not met has none if the round was alone: else somebody may have held it.
+func (k *known) end(alone bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.first = true
-	for id, round := range k.rounds {
-		if round < k.round {
-			delete(k.rounds, id)
-		}
+	if alone {
+		maps.DeleteFunc(k.rounds, func(_ uuid.UUID, round int) bool { return round < k.round })
 	}
 }
 

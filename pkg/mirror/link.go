@@ -427,11 +427,16 @@ func (f *feed) stop() (rest []taken, err error) {
 }
 
 // ready is how many copies nobody has taken.
-func (c *channel) ready() (n int, err error) {
-	err = c.link.limited(func() error {
-		q, err := c.ch.QueueDeclarePassive(c.link.cfg.Queue, true, false, false, false, nil)
-		n = q.Messages
+func (c *channel) ready() (int, error) {
+	q, err := c.queue()
+	return q.Messages, err
+}
+
+// queue says how many copies nobody has taken, and how many consumers take some.
+func (c *channel) queue() (q amqp.Queue, err error) {
+	err = c.link.limited(func() (err error) {
+		q, err = c.ch.QueueDeclarePassive(c.link.cfg.Queue, true, false, false, false, nil)
 		return err
 	})
-	return n, wrap("ask for the queue's length", err)
+	return q, wrap("ask for the queue's length", err)
 }

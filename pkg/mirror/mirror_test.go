@@ -273,6 +273,33 @@ func TestACopyThatComesBackAfterTheRoundGoes(t *testing.T) {
 	require.Equal(t, once(ids[:2]), byTask(t, w.messages()))
 }
 
+// A round beside a consumer that holds copies does not take them for lost: there is no second copy when they come back.
+func TestCopiesThatOthersHoldAreNotMadeAgain(t *testing.T) {
+	t.Parallel()
+	w := onSQLite(t)
+	ids := w.submit(3)
+	m := w.start()
+	m.knows(3)
+	w.copies(3)
+	require.NoError(t, w.ch.Qos(2, 0, false))
+	held, err := w.ch.Consume(w.cfg.Queue, "", false, false, false, false, nil)
+	require.NoError(t, err)
+	for range 2 {
+		<-held
+	}
+	for range 2 { // the second round is after the end of the first
+		more := w.submit(1)
+		m.knows(4)
+		w.cancel(more...) // asks for a round
+		m.knows(3)
+	}
+	require.NoError(t, w.ch.Close())
+	w.copies(3)
+	m.stop()
+	w.copies(3)
+	require.Equal(t, once(ids), byTask(t, w.messages()))
+}
+
 // A dead letter of the queue is not lost, and its task gets another copy.
 func TestDeadLettersAreKept(t *testing.T) {
 	t.Parallel()
