@@ -90,6 +90,14 @@ func TestARoundForgetsWhatItDidNotMeet(t *testing.T) {
 	require.True(t, k.has(a), "somebody else may hold it")
 	k.end(true)
 	require.ElementsMatch(t, []uuid.UUID{b, c}, k.all())
+	for range heldRounds {
+		k.begin()
+		k.end(false)
+		require.True(t, k.has(b))
+	}
+	k.begin()
+	k.end(false)
+	require.Empty(t, k.all(), "nobody holds a copy for so long: a queue that was purged beside a consumer is filled again")
 }
 
 // What a round leaves beyond one copy a task is no reason for another: second copies, and what is no copy of a task. A task that has ended

@@ -30,14 +30,20 @@ func (k *known) begin() int {
 	return k.round
 }
 
-// end ends the round. A task whose copy was not met has none if the round was alone: else somebody may have held it.
+// heldRounds is in how many rounds a copy may not be met while others take copies too. Nobody holds one for so long: a round for the queue's
+// length comes every 10 s.
+const heldRounds = 10
+
+// end ends the round. A task whose copy was not met has none if the round was alone: else somebody may have held it, for a while.
 func (k *known) end(alone bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.first = true
-	if alone {
-		maps.DeleteFunc(k.rounds, func(_ uuid.UUID, round int) bool { return round < k.round })
+	oldest := k.round
+	if !alone {
+		oldest -= heldRounds
 	}
+	maps.DeleteFunc(k.rounds, func(_ uuid.UUID, round int) bool { return round < oldest })
 }
 
 // add notes a copy that was published and confirmed.
