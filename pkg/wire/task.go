@@ -37,6 +37,7 @@ type Task struct {
 	ErrorMessage      NullText         `json:"errorMessage"`
 	LastError         NullText         `json:"lastError"`
 	Waiting           *Waiting         `json:"waiting"`
+	Warnings          []string         `json:"warnings,omitempty"` // what the document's text is without: pages, attachments, hidden sheets
 	CreatedAt         Time             `json:"createdAt"`
 	UpdatedAt         Time             `json:"updatedAt"`
 }

@@ -2,6 +2,7 @@
 package views
 
 import (
+	"encoding/json"
 	"fmt"
 	"time"
 
@@ -23,8 +24,19 @@ func Task(t taskstate.Task) wire.Task {
 		AttemptCount: t.AttemptCount, MaxAttempts: t.MaxAttempts, CrashCount: t.CrashCount,
 		NextRetryAt: wire.MaybeAt(t.NextRetryAt), ErrorCode: wire.NullText(t.ErrorCode),
 		ErrorMessage: wire.NullText(t.ErrorMessage), LastError: wire.NullText(t.LastError),
-		Waiting: WaitingOf(t), CreatedAt: wire.At(t.CreatedAt), UpdatedAt: wire.At(t.UpdatedAt),
+		Waiting: WaitingOf(t), Warnings: warnings(t), CreatedAt: wire.At(t.CreatedAt), UpdatedAt: wire.At(t.UpdatedAt),
 	}
+}
+
+// warnings are those of a document's result.
+func warnings(t taskstate.Task) []string {
+	var found struct {
+		Warnings []string `json:"warnings"`
+	}
+	if t.Type != ingest.TypeDocument || json.Unmarshal(t.Result, &found) != nil {
+		return nil // a workflow's result is what its handler says
+	}
+	return found.Warnings
 }
 
 // WaitingOf says why a task that is neither running nor ended does not run (contract §10.3).
