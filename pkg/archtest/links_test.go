@@ -28,14 +28,14 @@ var links = map[string]struct {
 	most int
 }{
 	"outbox-relay":     {[][]string{kafka}, 560},
-	"rehydrator":       {[][]string{redis, kafka, rabbit, pdfEngine, tokenizer, vectors}, 850},
+	"rehydrator":       {[][]string{redis, kafka, rabbit, pdfEngine, tokenizer, vectors}, 810},
 	"stream-mirror":    {[][]string{rabbit}, 560},
-	"stream-worker":    {[][]string{redis, pdfEngine, tokenizer, vectors}, 750},
-	"kafka-consumer":   {[][]string{kafka, pdfEngine, tokenizer, vectors, redis}, 810}, // Redis: dead letters that rows owe it (design D11)
-	"reclaimer":        {[][]string{redis, kafka, tokenizer, vectors}, 770},            // it serves either transport
+	"stream-worker":    {[][]string{redis, pdfEngine, tokenizer, vectors}, 730},
+	"kafka-consumer":   {[][]string{kafka, pdfEngine, tokenizer, vectors, redis}, 800}, // Redis: dead letters that are pending (design D11)
+	"reclaimer":        {[][]string{redis, kafka, tokenizer, vectors}, 750},            // it serves either transport
 	"ingest-api":       {[][]string{redis, kafka, vectors, gin}, 760},
 	"telegram-gateway": {[][]string{redis, kafka, vectors}, 760},
-	"millweir":         {everything[:len(everything)-1], 950},
+	"millweir":         {everything[:len(everything)-1], 930},
 	// The command line without dev: it asks servers and opens databases, and serves nothing.
 	"millweir/millweir-cli": {[][]string{kafka, redis, rabbit, vectors}, 660},
 }

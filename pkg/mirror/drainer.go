@@ -25,7 +25,7 @@ const (
 // drainer goes round the queue.
 type drainer struct {
 	*session
-	away     bool          // the database did not answer last time
+	away     bool          // the database was away last time
 	differed time.Time     // when a round began for the length of the queue
 	strays   int           // copies without a row in this round
 	pace     time.Duration // of each copy
