@@ -171,7 +171,7 @@ func (r *jobRun) verdict(payload []byte) (ingest.Extraction, error) {
 		}
 		last = page
 	}
-	said := document.Input{}
+	said := document.Sink{}
 	for _, w := range ex.Warnings {
 		said.Warn("%s", w)
 	}

@@ -38,7 +38,7 @@ func TestBookmarksAreHeadings(t *testing.T) {
 		}
 		pages = append(pages, page)
 	}
-	headings := headingsOf(t, pdfgen.Outlined(pages, marks))
+	headings := headingsOf(t, pdfgen.Outlined(pages, marks, false))
 	require.Len(t, headings, 2500)
 	for i, h := range headings {
 		require.Equal(t, ingest.Block{Kind: ingest.BlockHeading, Level: 1, Page: marks[i].Page, Text: marks[i].Title}, h)
@@ -48,6 +48,6 @@ func TestBookmarksAreHeadings(t *testing.T) {
 func TestOutlinesWithoutEndAreLeftOut(t *testing.T) {
 	t.Parallel()
 	pages := [][]string{{"Title", "This is the text of the page, which is longer than its title."}}
-	require.Len(t, headingsOf(t, pdfgen.Outlined(pages, []pdfgen.Mark{{Title: "Title", Page: 1}})), 1)
+	require.Len(t, headingsOf(t, pdfgen.Outlined(pages, []pdfgen.Mark{{Title: "Title", Page: 1}}, false)), 1)
 	require.Empty(t, headingsOf(t, pdfgen.Outlined(pages, []pdfgen.Mark{{Title: "Title", Page: 1}, {Title: "Other", Page: 1}}, true)))
 }

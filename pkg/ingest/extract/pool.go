@@ -206,7 +206,7 @@ func (p *Pool) Extract(ctx context.Context, src ingest.Source, progress func(don
 		return ingest.Extraction{}, err
 	}
 	defer func() { <-p.slots }()
-	w, err := p.acquire(ctx, pdf && r.MayHoldPDF())
+	w, err := p.acquire(ctx, pdf && r.PDF)
 	if err != nil {
 		return ingest.Extraction{}, err
 	}

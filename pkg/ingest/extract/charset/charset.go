@@ -48,6 +48,17 @@ func (c Charset) Reader(r io.ReadSeeker) (io.Reader, error) {
 	return transform.NewReader(r, c.Enc.NewDecoder()), nil
 }
 
+// Open decodes the whole input, as Find decides without a hint, and returns the charset's name.
+// Errors: those of Find.
+func Open(in *document.Input) (src io.Reader, name string, err error) {
+	cs, err := Find(in, nil)
+	if err != nil {
+		return nil, "", err
+	}
+	src, err = cs.Reader(in.Stream())
+	return src, cs.Name, err
+}
+
 // Find decides how the input is encoded.
 // Order: byte order mark, valid UTF-8, the document's own hint, the detector, strict GB18030.
 // Errors: ENCODING_UNKNOWN, or that of reading.

@@ -25,11 +25,7 @@ const (
 
 // Read reads the records as the rows of one table, whose first row is its header.
 func Read(ctx context.Context, in *document.Input, out *document.Sink) (ingest.Extraction, error) {
-	cs, err := charset.Find(in, nil)
-	if err != nil {
-		return ingest.Extraction{}, err
-	}
-	decoded, err := cs.Reader(in.Stream())
+	decoded, name, err := charset.Open(in)
 	if err != nil {
 		return ingest.Extraction{}, err
 	}
@@ -39,7 +35,7 @@ func Read(ctx context.Context, in *document.Input, out *document.Sink) (ingest.E
 		return ingest.Extraction{}, err
 	}
 	r := &records{ctx: ctx, in: in, src: src, table: document.TableWriter{Out: out}, comma: separator(string(head))}
-	return ingest.Extraction{Charset: cs.Name}, r.run()
+	return ingest.Extraction{Charset: name}, r.run()
 }
 
 // separator is the character that parts the first lines into the same number of fields, most often and into most of them.
@@ -73,10 +69,9 @@ type records struct {
 	table document.TableWriter
 	comma rune
 
-	held     strings.Builder // lines of a record whose quotes are open
-	open     bool
-	done     int64
-	reported int64
+	held strings.Builder // lines of a record whose quotes are open
+	open bool
+	done int64
 }
 
 func (r *records) run() error {
@@ -101,13 +96,8 @@ func (r *records) run() error {
 // line takes a line: it ends a record unless a quote is open.
 func (r *records) line(line string) error {
 	r.done += int64(len(line))
-	if r.done-r.reported >= document.ProgressBytes {
-		r.reported = r.done
-		// The decoded length may differ from the file's: never report more than there is.
-		r.in.Progress(int(min(r.done, r.in.Size)>>10), int(r.in.Size>>10))
-		if err := r.ctx.Err(); err != nil {
-			return err
-		}
+	if err := r.in.Advance(r.ctx, r.done, r.in.Size); err != nil {
+		return err
 	}
 	r.held.WriteString(line)
 	if strings.Count(line, `"`)%2 == 1 {

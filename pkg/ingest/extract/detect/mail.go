@@ -5,20 +5,21 @@ import (
 	"strings"
 )
 
-// mailFields are the header fields that tell a message from other text that begins with words and colons.
-var mailFields = []string{
-	"from", "to", "cc", "subject", "date", "message-id", "mime-version", "content-type", "content-transfer-encoding", "received", "return-path", "delivered-to",
-	"reply-to", "in-reply-to", "references", "sender", "dkim-signature", "list-id", "x-mailer",
+// mailFields are the header fields that tell a message from other text that begins with words and colons, and how much each counts: people
+// write the first five by hand too, programs alone the others.
+var mailFields = map[string]int{
+	"from": 1, "to": 1, "cc": 1, "subject": 1, "date": 1,
+	"message-id": 2, "mime-version": 2, "content-type": 2, "content-transfer-encoding": 2, "received": 2, "return-path": 2, "delivered-to": 2,
+	"reply-to": 2, "in-reply-to": 2, "references": 2, "sender": 2, "dkim-signature": 2, "list-id": 2, "x-mailer": 2,
 }
 
-// Least numbers of known fields: a file that is called .eml needs fewer.
+// What the known fields of a message count at least: a file that is called .eml needs fewer.
 const (
 	fieldsOfMail  = 3
 	fieldsOfNamed = 1
 )
 
-// isMail tells whether text is an e-mail message: its first lines are header fields, and enough of them are known. Fields that only
-// programs write count twice.
+// isMail tells whether text is an e-mail message: its first lines are header fields, and enough of them are known.
 func isMail(head []byte, ext string) bool {
 	need := fieldsOfMail
 	if ext == ".eml" {
@@ -36,7 +37,7 @@ func isMailbox(head []byte) bool {
 	return found && knownFields(rest) >= fieldsOfMail-1
 }
 
-// knownFields counts the known fields up to the first line that is no header line; 0: the header ends in something that no header has.
+// knownFields adds up what the known fields count, up to the first line that is no header line; 0: the header ends in something that no header has.
 func knownFields(head []byte) int {
 	seen := map[string]bool{}
 	n := 0
@@ -57,14 +58,8 @@ func knownFields(head []byte) int {
 			}
 			return 0
 		}
-		name = strings.ToLower(name)
-		for i, known := range mailFields {
-			if name == known && !seen[name] {
-				n++
-				if i > 4 { // nobody writes these by hand
-					n++
-				}
-			}
+		if name = strings.ToLower(name); !seen[name] {
+			n += mailFields[name]
 		}
 		seen[name] = true
 	}

@@ -3,8 +3,8 @@
 package document
 
 import (
+	"bytes"
 	"context"
-	"fmt"
 	"io"
 	"time"
 
@@ -60,14 +60,27 @@ type Input struct {
 	Tainted   bool                  // set by a reader whose process should read no other file
 	// Inner reads a file that this one carries, under a heading of that level. A file that cannot be read is a warning.
 	Inner    func(ctx context.Context, name string, data []byte, out *Sink, level int) error
-	Warnings []string // what the text is without
+	advanced int64 // bytes that were reported
 }
 
-// Warn notes what the text is without, for the user.
-func (in *Input) Warn(format string, args ...any) {
-	if len(in.Warnings) < ingest.MaxWarnings {
-		text := []rune(CleanText(fmt.Sprintf(format, args...), false))
-		in.Warnings = append(in.Warnings, string(text[:min(len(text), ingest.MaxWarningRunes)]))
+// Advance tells how many bytes of total were read, once for each ProgressBytes, and returns ctx's error then. A decoded text or the end of a
+// part may have more than its total: never more is reported than there is.
+func (in *Input) Advance(ctx context.Context, done, total int64) error {
+	if done < in.advanced {
+		in.advanced = 0 // another part
+	}
+	if done-in.advanced < ProgressBytes {
+		return nil
+	}
+	in.advanced = done
+	in.Progress(int(min(done, total)>>10), int(total>>10))
+	return ctx.Err()
+}
+
+// Part returns the input of a document that lies in this one.
+func (in *Input) Part(mediaType string, data []byte) *Input {
+	return &Input{
+		File: bytes.NewReader(data), Size: int64(len(data)), MediaType: mediaType, Limits: in.Limits, Progress: func(int, int) {}, Engine: in.Engine,
 	}
 }
 

@@ -24,6 +24,7 @@ type Sink struct {
 	bytes        int64
 	Chars        int64
 	FirstHeading string
+	Warnings     []string // what the text is without: at most ingest.MaxWarnings
 }
 
 // NewSink makes a sink that passes blocks on to emit.
@@ -47,6 +48,14 @@ func (s *Sink) Block(b ingest.Block) error {
 		}
 	}
 	return nil
+}
+
+// Warn notes what the text is without, for the user.
+func (s *Sink) Warn(format string, args ...any) {
+	if len(s.Warnings) < ingest.MaxWarnings {
+		text := []rune(CleanText(fmt.Sprintf(format, args...), false))
+		s.Warnings = append(s.Warnings, string(text[:min(len(text), ingest.MaxWarningRunes)]))
+	}
 }
 
 func (s *Sink) send(b ingest.Block) error {

@@ -28,12 +28,10 @@ type docxBody struct {
 	styles *docxStyles
 	lists  *numberings
 
-	part     *office.Part
-	reported int64
+	part *office.Part
 
 	open     []*docxParagraph
-	skip     int    // depth inside dropped content
-	choices  []bool // for each open mc:AlternateContent: a choice was taken
+	drop     office.Dropped
 	inText   bool
 	props    int // depth inside paragraph properties
 	hidden   bool
@@ -56,22 +54,17 @@ func (d *docxBody) read(a *office.Archive, name string) error {
 		return err
 	}
 	defer p.Close()
-	d.part, d.reported = p, 0
+	d.part = p
 	return p.Walk(d)
 }
 
 func (d *docxBody) Start(name string, attrs []xml.Attr) error {
-	if d.skip > 0 {
-		d.skip++
-		return nil
-	}
-	if d.dropped(name, attrs) {
-		d.skip = 1
+	if d.drop.Start(name, dropped(name, attrs)) {
 		return nil
 	}
 	switch name {
 	case "p":
-		if err := d.report(); err != nil {
+		if err := d.part.Advance(d.ctx, d.in); err != nil {
 			return err
 		}
 		d.open = append(d.open, &docxParagraph{})
@@ -97,8 +90,6 @@ func (d *docxBody) Start(name string, attrs []xml.Attr) error {
 		}
 	case "gridSpan", "gridBefore", "vMerge":
 		d.startCell(name, office.Attr(attrs, "val"))
-	case "AlternateContent":
-		d.choices = append(d.choices, false)
 	default:
 		d.startInside(name, attrs)
 	}
@@ -124,22 +115,13 @@ func (d *docxBody) startCell(name, val string) {
 }
 
 // dropped are the elements whose whole content is left out.
-func (d *docxBody) dropped(name string, attrs []xml.Attr) bool {
+func dropped(name string, attrs []xml.Attr) bool {
 	switch name {
 	case "del", "moveFrom", "instrText", "delText", "sdtPr", "binData", "object":
 		return true
 	case "footnote", "endnote":
 		kind := office.Attr(attrs, "type")
 		return kind != "" && kind != "normal"
-	case "Choice", "Fallback":
-		// The first alternative only: the others say the same for older programs.
-		n := len(d.choices)
-		if n == 0 {
-			return false
-		}
-		taken := d.choices[n-1]
-		d.choices[n-1] = true
-		return taken
 	}
 	return strings.HasSuffix(name, "Change") && strings.Contains(name, "Pr")
 }
@@ -183,8 +165,7 @@ func (d *docxBody) startInside(name string, attrs []xml.Attr) {
 }
 
 func (d *docxBody) End(name string) error {
-	if d.skip > 0 {
-		d.skip--
+	if d.drop.End(name) {
 		return nil
 	}
 	if mark := d.formula.end(name); mark != "" && d.paragraph() != nil {
@@ -201,17 +182,13 @@ func (d *docxBody) End(name string) error {
 		d.inText = false
 	case "tbl", "tr", "tc":
 		return d.endTable(name)
-	case "AlternateContent":
-		if n := len(d.choices); n > 0 {
-			d.choices = d.choices[:n-1]
-		}
 	}
 	return nil
 }
 
 func (d *docxBody) Text(data []byte) error {
 	p := d.paragraph()
-	if d.skip > 0 || !d.inText || d.hidden || p == nil {
+	if d.drop.Now() || !d.inText || d.hidden || p == nil {
 		return nil
 	}
 	p.text.WriteString(d.formula.text())
@@ -238,7 +215,7 @@ func (d *docxBody) endParagraph() error {
 	}
 	d.open = d.open[:len(d.open)-1]
 	text := p.text.String()
-	if n := d.numberOf(p); n.list != "" && n.list != "0" {
+	if n, item := d.numberOf(p); item {
 		if number := d.lists.next(n); number != "" && strings.TrimSpace(text) != "" {
 			text = number + " " + text
 		}
@@ -250,14 +227,13 @@ func (d *docxBody) endParagraph() error {
 	return d.send(text, p)
 }
 
-// numberOf is the list that a paragraph is an item of: its own, or else that of its style.
-func (d *docxBody) numberOf(p *docxParagraph) numbered {
-	style := inherited(d.styles.numbers, d.styles.basedOn, p.style)
-	if p.number.list == "" {
-		p.number.list = style.list
-		p.number.level = max(p.number.level, style.level)
+// numberOf is the list that a paragraph is an item of: its own, or else that of its style. ok is false: of none.
+func (d *docxBody) numberOf(p *docxParagraph) (n numbered, ok bool) {
+	if n = p.number; n.list == "" {
+		style := inherited(d.styles.numbers, d.styles.basedOn, p.style)
+		n = numbered{list: style.list, level: max(n.level, style.level)}
 	}
-	return p.number
+	return n, n.list != "" && n.list != "0"
 }
 
 // send passes a paragraph on, or puts it into the cell that it stands in.
@@ -276,10 +252,9 @@ func (d *docxBody) send(text string, p *docxParagraph) error {
 	if level == 0 {
 		level = inherited(d.styles.levels, d.styles.basedOn, p.style)
 	}
-	switch {
-	case level > 0:
+	if level > 0 {
 		b.Kind, b.Level, b.Text = ingest.BlockHeading, level, document.Squeeze(text)
-	case d.numberOf(p).list != "" && d.numberOf(p).list != "0":
+	} else if _, item := d.numberOf(p); item {
 		b.Kind = ingest.BlockList
 	}
 	return d.out.Block(b)
@@ -327,14 +302,4 @@ func (d *docxBody) endTable(name string) error {
 		return d.table.Flush()
 	}
 	return nil
-}
-
-// report tells how much of the part was read, in KiB.
-func (d *docxBody) report() error {
-	if d.part.Done()-d.reported < document.ProgressBytes {
-		return nil
-	}
-	d.reported = d.part.Done()
-	d.in.Progress(int(d.reported>>10), int(max(d.part.Size(), d.reported)>>10))
-	return d.ctx.Err()
 }

@@ -20,11 +20,7 @@ func Read(ctx context.Context, in *document.Input, out *document.Sink) (ingest.E
 	if err != nil {
 		return ingest.Extraction{}, err
 	}
-	main, err := documentPart(a)
-	if err != nil {
-		return ingest.Extraction{}, err
-	}
-	rels, err := a.RelationsOf(main)
+	main, rels, err := a.Main("word/document.xml", "word/document2.xml")
 	if err != nil {
 		return ingest.Extraction{}, err
 	}
@@ -49,28 +45,12 @@ func Read(ctx context.Context, in *document.Input, out *document.Sink) (ingest.E
 	return ingest.Extraction{Title: title}, nil
 }
 
-// documentPart finds the main part by the package's relationships, else by its usual name.
-func documentPart(a *office.Archive) (string, error) {
-	rels, err := a.RelationsOf("")
-	if err != nil {
-		return "", err
-	}
-	if name := rels.ByKind["officeDocument"]; name != "" && a.Has(name) { // a member may have an empty name
-		return name, nil
-	}
-	for _, name := range []string{"word/document.xml", "word/document2.xml"} {
-		if a.Has(name) {
-			return name, nil
-		}
-	}
-	return "", document.Corrupt("the archive has no word/document.xml")
-}
-
 // bulleted is the list of a style that is one by its name; a number of its own follows in the style, if it has any.
 const bulleted = "list"
 
 // docxStyles knows which paragraph styles are headings and which are lists.
 type docxStyles struct {
+	office.Attributes
 	levels  map[string]int // style id → heading level 1–6; 0: none
 	basedOn map[string]string
 	numbers map[string]numbered
@@ -123,9 +103,6 @@ func (s *docxStyles) named(name string) {
 		s.numbers[s.id] = numbered{list: bulleted}
 	}
 }
-
-func (s *docxStyles) End(string) error  { return nil }
-func (s *docxStyles) Text([]byte) error { return nil }
 
 // inherited is what a style has, or else the nearest of those that it is based on; zero: none of them has it.
 func inherited[T comparable](has map[string]T, basedOn map[string]string, id string) (value T) {

@@ -28,6 +28,7 @@ type numberLevel struct {
 
 // numberings are the lists of word/numbering.xml. It counts the paragraphs of each as they come.
 type numberings struct {
+	office.Attributes
 	kinds  map[string]*[numberLevels]numberLevel // by w:abstractNumId
 	kindOf map[string]string                     // w:numId → w:abstractNumId
 	counts map[string]*[numberLevels]int         // by w:abstractNumId: lists of one kind go on with its numbers
@@ -86,9 +87,6 @@ func (n *numberings) End(name string) error {
 	}
 	return nil
 }
-
-// Text implements office.Visitor.
-func (*numberings) Text([]byte) error { return nil }
 
 // levelOf reads a level; one that does not exist is the first.
 func levelOf(val string) int {

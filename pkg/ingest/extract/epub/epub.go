@@ -2,7 +2,6 @@
 package epub
 
 import (
-	"bytes"
 	"context"
 	"encoding/xml"
 	"io"
@@ -56,8 +55,7 @@ func Read(ctx context.Context, in *document.Input, out *document.Sink) (ingest.E
 		}
 		in.Progress(i+1, len(book.spine))
 	}
-	title, err := a.Title(box.book)
-	return ingest.Extraction{Title: title}, err
+	return ingest.Extraction{Title: book.Title()}, nil
 }
 
 // memberOf is the archive's name of a file that the description names.
@@ -88,15 +86,15 @@ func chapter(ctx context.Context, a *office.Archive, name string, in *document.I
 	case len(data) == 0:
 		return nil
 	}
-	page := &document.Input{
-		File: bytes.NewReader(data), Size: int64(len(data)), MediaType: document.TypeHTML, Limits: in.Limits, Progress: func(int, int) {},
-	}
-	_, err = html.Read(ctx, page, out)
+	_, err = html.Read(ctx, in.Part(document.TypeHTML, data), out)
 	return err
 }
 
 // encryption tells whether something besides fonts is encrypted.
-type encryption struct{ locked bool }
+type encryption struct {
+	office.Attributes
+	locked bool
+}
 
 // Start implements office.Visitor.
 func (e *encryption) Start(name string, attrs []xml.Attr) error {
@@ -107,14 +105,11 @@ func (e *encryption) Start(name string, attrs []xml.Attr) error {
 	return nil
 }
 
-// End implements office.Visitor.
-func (*encryption) End(string) error { return nil }
-
-// Text implements office.Visitor.
-func (*encryption) Text([]byte) error { return nil }
-
 // container names the description of the book.
-type container struct{ book string }
+type container struct {
+	office.Attributes
+	book string
+}
 
 // Start implements office.Visitor.
 func (c *container) Start(name string, attrs []xml.Attr) error {
@@ -124,14 +119,9 @@ func (c *container) Start(name string, attrs []xml.Attr) error {
 	return nil
 }
 
-// End implements office.Visitor.
-func (*container) End(string) error { return nil }
-
-// Text implements office.Visitor.
-func (*container) Text([]byte) error { return nil }
-
-// description lists the book's files and their order.
+// description has the book's title, lists its files and their order.
 type description struct {
+	office.TitleReader
 	files map[string]string // id → name, of those that are text
 	spine []string
 }
@@ -146,11 +136,5 @@ func (d *description) Start(name string, attrs []xml.Attr) error {
 	case name == "itemref":
 		d.spine = append(d.spine, office.Attr(attrs, "idref"))
 	}
-	return nil
+	return d.TitleReader.Start(name, attrs)
 }
-
-// End implements office.Visitor.
-func (*description) End(string) error { return nil }
-
-// Text implements office.Visitor.
-func (*description) Text([]byte) error { return nil }

@@ -2,7 +2,6 @@
 package formats
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -33,6 +32,7 @@ type Reader struct {
 	Name    string
 	Version int // goes up whenever equal bytes may give other blocks: part of the fingerprint
 	Types   []string
+	PDF     bool // its documents are PDFs, or carry files that may be
 	// read sends all blocks to out and returns what it found; MediaType, Chars and Reader are filled in by
 	// the caller.
 	Read func(ctx context.Context, in *document.Input, out *document.Sink) (ingest.Extraction, error)
@@ -40,7 +40,7 @@ type Reader struct {
 
 // Registry holds the readers: a new format is one line here and one file beside it.
 var Registry = []Reader{
-	{Name: "pdf", Version: 2, Types: []string{document.TypePDF}, Read: readPDF},
+	{Name: "pdf", Version: 2, Types: []string{document.TypePDF}, PDF: true, Read: readPDF},
 	{Name: "docx", Version: 2, Types: []string{document.TypeDOCX}, Read: docx.Read},
 	{Name: "html", Version: 1, Types: []string{document.TypeHTML}, Read: html.Read},
 	{Name: "markdown", Version: 2, Types: []string{document.TypeMarkdown}, Read: markdown.Read},
@@ -49,9 +49,9 @@ var Registry = []Reader{
 	{Name: "odf", Version: 1, Types: []string{document.TypeODT, document.TypeODS, document.TypeODP}, Read: odf.Read},
 	{Name: "epub", Version: 1, Types: []string{document.TypeEPUB}, Read: epub.Read},
 	{Name: "rtf", Version: 1, Types: []string{document.TypeRTF}, Read: rtf.Read},
-	{Name: "eml", Version: 1, Types: []string{document.TypeEML}, Read: mail.Read},
-	{Name: "mbox", Version: 1, Types: []string{document.TypeMBOX}, Read: mail.ReadBox},
-	{Name: "msg", Version: 1, Types: []string{document.TypeMSG}, Read: mail.ReadMSG},
+	{Name: "eml", Version: 1, Types: []string{document.TypeEML}, PDF: true, Read: mail.Read},
+	{Name: "mbox", Version: 1, Types: []string{document.TypeMBOX}, PDF: true, Read: mail.ReadBox},
+	{Name: "msg", Version: 1, Types: []string{document.TypeMSG}, PDF: true, Read: mail.ReadMSG},
 	{Name: "ipynb", Version: 1, Types: []string{document.TypeIPYNB}, Read: notebook.Read},
 	{Name: "subtitles", Version: 1, Types: []string{document.TypeSubtitles}, Read: subtitles.Read},
 	{Name: "csv", Version: 1, Types: []string{document.TypeCSV}, Read: csv.Read},
@@ -97,11 +97,6 @@ func For(mediaType string) (Reader, bool) {
 	return Reader{}, false
 }
 
-// MayHoldPDF reports whether documents of the reader are PDFs, or carry files that may be.
-func (r Reader) MayHoldPDF() bool {
-	return slices.Contains([]string{"pdf", "eml", "mbox", "msg"}, r.Name)
-}
-
 // String is the reader's name and version, e.g. "pdf/1".
 func (r Reader) String() string { return fmt.Sprintf("%s/%d", r.Name, r.Version) }
 
@@ -130,7 +125,7 @@ func Read(ctx context.Context, in *document.Input, emit func(ingest.Block) error
 		return ingest.Extraction{}, ingest.Permanent(ingest.CodeEmpty,
 			"The document holds no text. Check the file and upload it again.", "read %s: no text found", in.MediaType)
 	}
-	ex.MediaType, ex.Reader, ex.Chars, ex.Warnings = in.MediaType, r.String(), out.Chars, in.Warnings
+	ex.MediaType, ex.Reader, ex.Chars, ex.Warnings = in.MediaType, r.String(), out.Chars, out.Warnings
 	// A PDF's first heading is that of its outline: a chapter, not the whole.
 	if ex.Title == "" && in.MediaType != document.TypePDF {
 		ex.Title = out.FirstHeading
@@ -146,47 +141,40 @@ const maxInner = 4
 func inner(outer *document.Input, depth int) func(context.Context, string, []byte, *document.Sink, int) error {
 	return func(ctx context.Context, name string, data []byte, out *document.Sink, level int) error {
 		if depth >= maxInner {
-			outer.Warn("%q was not read: it lies in more than %d files", name, maxInner)
+			out.Warn("%q was not read: it lies in more than %d files", name, maxInner)
 			return nil
 		}
-		in := &document.Input{
-			File: bytes.NewReader(data), Size: int64(len(data)), Limits: outer.Limits, Progress: func(int, int) {}, Engine: outer.Engine,
-			Warnings: outer.Warnings,
-		}
+		in := outer.Part("", data)
 		in.Inner = inner(in, depth+1)
-		mediaType, err := detect.File(in.File, in.Size, name)
-		r, ok := For(mediaType)
-		if err == nil && !ok {
-			err = document.Unsupported("no reader for %s", mediaType)
+		err := readInner(ctx, in, name, out, min(level, 6))
+		outer.Tainted = outer.Tainted || in.Tainted
+		// Limits of the whole and faults of ours end the reading.
+		f, ok := errors.AsType[*ingest.Failure](err)
+		if !ok || !f.Permanent || f.Code == ingest.CodeLimitExceeded {
+			return err
 		}
-		if err == nil {
-			if err := out.Block(ingest.Block{Kind: ingest.BlockHeading, Level: min(level, 6), Text: document.CleanTitle(name)}); err != nil {
-				return err
-			}
-			in.MediaType = mediaType
-			var ex ingest.Extraction
-			ex, err = r.Read(ctx, in, out)
-			outer.Tainted = outer.Tainted || in.Tainted
-			for _, page := range ex.Unread {
-				in.Warn("page %d of %q could not be read", page, name)
-			}
-		}
-		outer.Warnings = in.Warnings
-		return refused(outer, name, err)
+		out.Warn("%q was not read: %v", name, f)
+		return nil
 	}
 }
 
-// refused turns what is wrong with an inner file into a warning; limits of the whole and faults of ours end the reading.
-func refused(outer *document.Input, name string, err error) error {
-	if err == nil {
-		return nil
-	}
-	f, ok := errors.AsType[*ingest.Failure](err)
-	if !ok || !f.Permanent || f.Code == ingest.CodeLimitExceeded {
+// readInner reads a file that a document carries, below its name.
+func readInner(ctx context.Context, in *document.Input, name string, out *document.Sink, level int) (err error) {
+	if in.MediaType, err = detect.File(in.File, in.Size, name); err != nil {
 		return err
 	}
-	outer.Warn("%q was not read: %v", name, f)
-	return nil
+	r, ok := For(in.MediaType)
+	if !ok {
+		return document.Unsupported("no reader for %s", in.MediaType)
+	}
+	if err := out.Block(ingest.Block{Kind: ingest.BlockHeading, Level: level, Text: document.CleanTitle(name)}); err != nil {
+		return err
+	}
+	ex, err := r.Read(ctx, in, out)
+	for _, page := range ex.Unread {
+		out.Warn("page %d of %q could not be read", page, name)
+	}
+	return err
 }
 
 // ReadGuarded turns a reader's panic into a failure of its file.

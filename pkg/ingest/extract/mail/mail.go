@@ -133,7 +133,7 @@ func ReadBox(ctx context.Context, in *document.Input, out *document.Sink) (inges
 		count++
 		m, err := parse(bytes.NewReader(held.Bytes()))
 		if err != nil {
-			in.Warn("message %d could not be read: %v", count, err)
+			out.Warn("message %d could not be read: %v", count, err)
 			return nil
 		}
 		return m.send(ctx, in, out, 1)

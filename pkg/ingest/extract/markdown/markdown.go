@@ -31,11 +31,7 @@ func Read(ctx context.Context, in *document.Input, out *document.Sink) (ingest.E
 	if in.Size > markdownBytes {
 		return plaintext.Read(ctx, in, out)
 	}
-	cs, err := charset.Find(in, nil)
-	if err != nil {
-		return ingest.Extraction{}, err
-	}
-	r, err := cs.Reader(in.Stream())
+	r, name, err := charset.Open(in)
 	if err != nil {
 		return ingest.Extraction{}, err
 	}
@@ -50,7 +46,7 @@ func Read(ctx context.Context, in *document.Input, out *document.Sink) (ingest.E
 	if err := m.blocks(tree, ""); err != nil {
 		return ingest.Extraction{}, err
 	}
-	return ingest.Extraction{Title: title, Charset: cs.Name}, nil
+	return ingest.Extraction{Title: title, Charset: name}, nil
 }
 
 // frontMatter cuts a YAML header off and takes its title.

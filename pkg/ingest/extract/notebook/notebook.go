@@ -86,10 +86,7 @@ func (c *cell) read(ctx context.Context, in *document.Input, out *document.Sink)
 		if strings.TrimSpace(string(c.Source)) == "" {
 			return nil
 		}
-		part := &document.Input{
-			File: strings.NewReader(string(c.Source)), Size: int64(len(c.Source)), MediaType: document.TypeMarkdown, Limits: in.Limits, Progress: func(int, int) {},
-		}
-		_, err := markdown.Read(ctx, part, out)
+		_, err := markdown.Read(ctx, in.Part(document.TypeMarkdown, []byte(c.Source)), out)
 		return err
 	case "heading":
 		return out.Block(ingest.Block{Kind: ingest.BlockHeading, Level: min(max(c.Level, 1), 6), Text: document.Squeeze(string(c.Source))})

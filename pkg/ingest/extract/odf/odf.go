@@ -55,19 +55,16 @@ func Read(ctx context.Context, in *document.Input, out *document.Sink) (ingest.E
 }
 
 // manifest tells whether the parts are encrypted.
-type manifest struct{ encrypted bool }
+type manifest struct {
+	office.Attributes
+	encrypted bool
+}
 
 // Start implements office.Visitor.
 func (m *manifest) Start(name string, _ []xml.Attr) error {
 	m.encrypted = m.encrypted || name == "encryption-data"
 	return nil
 }
-
-// End implements office.Visitor.
-func (*manifest) End(string) error { return nil }
-
-// Text implements office.Visitor.
-func (*manifest) Text([]byte) error { return nil }
 
 // paragraph is a heading or paragraph being read; a text box or note puts one inside another.
 type paragraph struct {
@@ -82,10 +79,9 @@ type content struct {
 	out  *document.Sink
 	part *office.Part
 
-	reported int64
+	drop     office.Dropped
 	page     int // of a presentation
 	open     []*paragraph
-	skip     int // depth inside dropped content
 	lists    int
 	title    int // depth inside the frame of a slide's title
 	frames   []bool
@@ -126,15 +122,23 @@ func marginal(attrs []xml.Attr) bool {
 	return false
 }
 
+// hiddenSheet tells whether a hidden sheet begins that is not to be read, and warns of it.
+func (c *content) hiddenSheet(name string, attrs []xml.Attr) bool {
+	hidden := name == "table" && c.tables == 0 && c.in.MediaType == document.TypeODS && c.hidden[office.Attr(attrs, "style-name")] && !c.in.Limits.HiddenSheets
+	if hidden && !c.drop.Now() {
+		c.out.Warn("the hidden sheet %q was not read", document.Squeeze(office.Attr(attrs, "name")))
+	}
+	return hidden
+}
+
 // Start implements office.Visitor.
 func (c *content) Start(name string, attrs []xml.Attr) error {
-	if c.skip > 0 || dropped(name) || marginal(attrs) {
-		c.skip++
+	if c.drop.Start(name, dropped(name) || marginal(attrs) || c.hiddenSheet(name, attrs)) {
 		return nil
 	}
 	switch name {
 	case "h", "p":
-		if err := c.report(); err != nil {
+		if err := c.part.Advance(c.ctx, c.in); err != nil {
 			return err
 		}
 		p := &paragraph{}
@@ -186,10 +190,6 @@ func (c *content) startTable(name string, attrs []xml.Attr) error {
 			return nil
 		}
 		c.sheet = document.Squeeze(office.Attr(attrs, "name"))
-		if c.hidden[office.Attr(attrs, "style-name")] && !c.in.Limits.HiddenSheets {
-			c.in.Warn("the hidden sheet %q was not read", c.sheet)
-			c.tables, c.sheet, c.skip = 0, "", 1
-		}
 	case "table-cell", "covered-table-cell":
 		if c.tables == 1 {
 			n, _ := strconv.Atoi(office.Attr(attrs, "number-columns-repeated"))
@@ -212,8 +212,7 @@ func (c *content) startTable(name string, attrs []xml.Attr) error {
 
 // End implements office.Visitor.
 func (c *content) End(name string) error {
-	if c.skip > 0 {
-		c.skip--
+	if c.drop.End(name) {
 		return nil
 	}
 	switch name {
@@ -248,7 +247,7 @@ func (c *content) End(name string) error {
 // Text implements office.Visitor.
 func (c *content) Text(data []byte) error {
 	switch {
-	case c.skip > 0:
+	case c.drop.Now():
 	case c.citation:
 		c.mark(string(data))
 	default:
@@ -358,14 +357,4 @@ func (c *content) endParagraph() error {
 		b.Kind = ingest.BlockList
 	}
 	return c.out.Block(b)
-}
-
-// report tells how much of the part was read, in KiB.
-func (c *content) report() error {
-	if c.part.Done()-c.reported < document.ProgressBytes {
-		return nil
-	}
-	c.reported = c.part.Done()
-	c.in.Progress(int(c.reported>>10), int(max(c.part.Size(), c.reported)>>10))
-	return c.ctx.Err()
 }

@@ -5,6 +5,7 @@ package office
 import (
 	"archive/zip"
 	"bytes"
+	"context"
 	"encoding/xml"
 	"errors"
 	"fmt"
@@ -111,11 +112,10 @@ func (p *Part) Read(buf []byte) (int, error) {
 	return n, err
 }
 
-// Done is how many bytes of the part were read.
-func (p *Part) Done() int64 { return p.read }
-
-// Size is how many bytes the part declares.
-func (p *Part) Size() int64 { return int64(p.file.UncompressedSize64) }
+// Advance tells how much of the part was read, if it is time, and returns ctx's error then.
+func (p *Part) Advance(ctx context.Context, in *document.Input) error {
+	return in.Advance(ctx, p.read, max(int64(p.file.UncompressedSize64), p.read))
+}
 
 // Close ends the reading of the part.
 func (p *Part) Close() { _ = p.src.Close() }
@@ -126,6 +126,15 @@ type Visitor interface {
 	End(name string) error
 	Text(data []byte) error
 }
+
+// Attributes is a Visitor that a part's text says nothing to: one that embeds it looks at elements as they start.
+type Attributes struct{}
+
+// End implements Visitor.
+func (Attributes) End(string) error { return nil }
+
+// Text implements Visitor.
+func (Attributes) Text([]byte) error { return nil }
 
 // Walk reads a part to its end. DTDs are refused, so that no entity can be defined.
 // Errors: CORRUPT, LIMIT_EXCEEDED, or the visitor's.
@@ -204,8 +213,25 @@ func Attr(attrs []xml.Attr, name string) string {
 	return ""
 }
 
+// Main finds the main part of an OOXML document by the package's relationships, else by its usual names, and reads its relationships.
+// Errors: CORRUPT, when there is none; those of reading.
+func (a *Archive) Main(usual ...string) (name string, rels *Relations, err error) {
+	pack, err := a.RelationsOf("")
+	if err != nil {
+		return "", nil, err
+	}
+	for _, name := range append([]string{pack.ByKind["officeDocument"]}, usual...) {
+		if name != "" && a.Has(name) { // a member may have an empty name
+			rels, err := a.RelationsOf(name)
+			return name, rels, err
+		}
+	}
+	return "", nil, document.Corrupt("the archive has no %s", usual[0])
+}
+
 // Relations are a part's relationships to other parts; targets are resolved names.
 type Relations struct {
+	Attributes
 	ByKind map[string]string // the last word of the type → the first target of that type
 	ByID   map[string]string
 	base   string
@@ -236,37 +262,76 @@ func (r *Relations) Start(name string, attrs []xml.Attr) error {
 	return nil
 }
 
-// End implements Visitor.
-func (*Relations) End(string) error { return nil }
-
-// Text implements Visitor.
-func (*Relations) Text([]byte) error { return nil }
-
 // Title is the first title element of a part that describes the document; "": it has none.
 func (a *Archive) Title(name string) (string, error) {
-	t := &title{}
+	t := &TitleReader{}
 	err := a.Visit(name, t)
-	return t.text.String(), err
+	return t.Title(), err
 }
 
-type title struct {
+// TitleReader is a Visitor that keeps the text of the first title element.
+type TitleReader struct {
 	text   strings.Builder
 	inside bool
 }
 
-func (t *title) Start(name string, _ []xml.Attr) error {
+// Title is what was read; "": there is none.
+func (t *TitleReader) Title() string { return t.text.String() }
+
+// Start implements Visitor.
+func (t *TitleReader) Start(name string, _ []xml.Attr) error {
 	t.inside = name == "title" && t.text.Len() == 0
 	return nil
 }
 
-func (t *title) End(string) error {
+// End implements Visitor.
+func (t *TitleReader) End(string) error {
 	t.inside = false
 	return nil
 }
 
-func (t *title) Text(data []byte) error {
+// Text implements Visitor.
+func (t *TitleReader) Text(data []byte) error {
 	if t.inside && t.text.Len() < 4*document.MaxTitleRunes {
 		t.text.Write(data[:min(len(data), 4*document.MaxTitleRunes)])
 	}
 	return nil
 }
+
+// Dropped follows elements whose whole content is left out. Of the alternatives in an mc:AlternateContent it leaves the first: the others say
+// the same for older programs. A Visitor asks it at each Start, End and Text.
+type Dropped struct {
+	depth   int    // inside of dropped elements
+	choices []bool // for each open mc:AlternateContent: an alternative was taken
+}
+
+// Start reports whether an element is dropped: the visitor drops it, it lies in one that is, or it is a later alternative.
+func (d *Dropped) Start(name string, drop bool) bool {
+	if d.depth == 0 {
+		switch n := len(d.choices); {
+		case name == "AlternateContent" && !drop:
+			d.choices = append(d.choices, false)
+		case (name == "Choice" || name == "Fallback") && n > 0:
+			drop, d.choices[n-1] = drop || d.choices[n-1], true
+		}
+	}
+	if d.depth > 0 || drop {
+		d.depth++
+	}
+	return d.depth > 0
+}
+
+// End reports whether the element that ends is dropped.
+func (d *Dropped) End(name string) bool {
+	if d.depth > 0 {
+		d.depth--
+		return true
+	}
+	if n := len(d.choices); name == "AlternateContent" && n > 0 {
+		d.choices = d.choices[:n-1]
+	}
+	return false
+}
+
+// Now reports whether what is read now is dropped.
+func (d *Dropped) Now() bool { return d.depth > 0 }

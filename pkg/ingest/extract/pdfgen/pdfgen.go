@@ -60,7 +60,7 @@ func lines(random *rand.Rand, count int) []string {
 }
 
 // Pages returns a PDF with the given lines of ASCII text on each page.
-func Pages(pages [][]string) []byte { return Outlined(pages, nil) }
+func Pages(pages [][]string) []byte { return Outlined(pages, nil, false) }
 
 // Mark is a bookmark: its title, and its page from 1.
 type Mark struct {
@@ -68,8 +68,8 @@ type Mark struct {
 	Page  int
 }
 
-// Outlined returns a PDF as Pages does, with an outline of one level. circle, if it is given, makes the last bookmark's successor the first.
-func Outlined(pages [][]string, marks []Mark, circle ...bool) []byte {
+// Outlined returns a PDF as Pages does, with an outline of one level. In a circle the last bookmark's successor is the first.
+func Outlined(pages [][]string, marks []Mark, circle bool) []byte {
 	w := &writer{}
 	outline := 4 + 2*len(pages) // the first object behind the pages
 	w.raw("%PDF-1.4\n%\xE2\xE3\xCF\xD3\n")
@@ -97,7 +97,7 @@ func Outlined(pages [][]string, marks []Mark, circle ...bool) []byte {
 		next := ""
 		if i < len(marks)-1 {
 			next = fmt.Sprintf("/Next %d 0 R", outline+2+i)
-		} else if len(circle) > 0 && circle[0] {
+		} else if circle {
 			next = fmt.Sprintf("/Next %d 0 R", outline+1)
 		}
 		w.object(fmt.Sprintf("<</Title(%s)/Parent %d 0 R/Dest[%d 0 R/Fit]%s>>", m.Title, outline, 2+2*m.Page, next))

@@ -25,11 +25,7 @@ const (
 
 // Read reads plain text of any charset: paragraphs end at blank lines.
 func Read(ctx context.Context, in *document.Input, out *document.Sink) (ingest.Extraction, error) {
-	cs, err := charset.Find(in, nil)
-	if err != nil {
-		return ingest.Extraction{}, err
-	}
-	src, err := cs.Reader(in.Stream())
+	src, name, err := charset.Open(in)
 	if err != nil {
 		return ingest.Extraction{}, err
 	}
@@ -37,7 +33,7 @@ func Read(ctx context.Context, in *document.Input, out *document.Sink) (ingest.E
 	if err := t.run(ctx, bufio.NewReaderSize(src, lineBytes)); err != nil {
 		return ingest.Extraction{}, err
 	}
-	return ingest.Extraction{Charset: cs.Name}, nil
+	return ingest.Extraction{Charset: name}, nil
 }
 
 // textReader gathers lines to paragraphs.
@@ -48,7 +44,6 @@ type textReader struct {
 	held     strings.Builder
 	cut      string // the beginning of a character that the end of a part cut off
 	done     int64
-	reported int64
 }
 
 func (t *textReader) run(ctx context.Context, src *bufio.Reader) error {
@@ -74,13 +69,8 @@ func (t *textReader) line(ctx context.Context, line string, whole bool) error {
 	if !whole {
 		line, t.cut = charset.WholeRunes(line)
 	}
-	if t.done-t.reported >= document.ProgressBytes {
-		if err := ctx.Err(); err != nil {
-			return err
-		}
-		t.reported = t.done
-		// The decoded length may differ from the file's: never report more than there is.
-		t.in.Progress(int(min(t.done, t.in.Size)>>10), int(t.in.Size>>10))
+	if err := t.in.Advance(ctx, t.done, t.in.Size); err != nil {
+		return err
 	}
 	if whole && strings.TrimSpace(line) == "" {
 		return t.flush()

@@ -19,23 +19,12 @@ func Read(ctx context.Context, in *document.Input, out *document.Sink) (ingest.E
 	if err != nil {
 		return ingest.Extraction{}, err
 	}
-	pack, err := a.RelationsOf("")
+	main, rels, err := a.Main("ppt/presentation.xml")
 	if err != nil {
 		return ingest.Extraction{}, err
-	}
-	main := pack.ByKind["officeDocument"]
-	if main == "" || !a.Has(main) {
-		main = "ppt/presentation.xml"
-	}
-	if !a.Has(main) {
-		return ingest.Extraction{}, document.Corrupt("the archive has no ppt/presentation.xml")
 	}
 	show := &presentation{}
 	if err := a.Visit(main, show); err != nil {
-		return ingest.Extraction{}, err
-	}
-	rels, err := a.RelationsOf(main)
-	if err != nil {
 		return ingest.Extraction{}, err
 	}
 	if len(show.slides) > in.Limits.MaxPages {
@@ -73,7 +62,10 @@ func readSlide(a *office.Archive, name string, page int, out *document.Sink) err
 }
 
 // presentation lists the slides' relationships in the order of the show.
-type presentation struct{ slides []string }
+type presentation struct {
+	office.Attributes
+	slides []string
+}
 
 // Start implements office.Visitor.
 func (p *presentation) Start(name string, attrs []xml.Attr) error {
@@ -88,25 +80,18 @@ func (p *presentation) Start(name string, attrs []xml.Attr) error {
 	return nil
 }
 
-// End implements office.Visitor.
-func (*presentation) End(string) error { return nil }
-
-// Text implements office.Visitor.
-func (*presentation) Text([]byte) error { return nil }
-
 // slide reads the shapes of one slide, or of its notes.
 type slide struct {
 	out   *document.Sink
 	page  int
 	notes bool
 
-	shape   string // type of the shape's placeholder: title, ctrTitle, body, …
-	inText  bool
-	bullet  bool
-	text    strings.Builder // of the paragraph being read
-	title   strings.Builder // paragraphs of the title
-	choices []bool          // for each open mc:AlternateContent: an alternative was taken
-	skip    int             // depth inside dropped content
+	drop   office.Dropped
+	shape  string // type of the shape's placeholder: title, ctrTitle, body, …
+	inText bool
+	bullet bool
+	text   strings.Builder // of the paragraph being read
+	title  strings.Builder // paragraphs of the title
 
 	table *document.TableWriter
 	cells []string
@@ -116,20 +101,10 @@ type slide struct {
 
 // Start implements office.Visitor.
 func (s *slide) Start(name string, attrs []xml.Attr) error {
-	if s.skip > 0 {
-		s.skip++
+	if s.drop.Start(name, false) {
 		return nil
 	}
 	switch name {
-	case "AlternateContent":
-		s.choices = append(s.choices, false)
-	case "Choice", "Fallback": // the first alternative only: the others say the same for older programs
-		if n := len(s.choices); n > 0 {
-			if s.choices[n-1] {
-				s.skip = 1
-			}
-			s.choices[n-1] = true
-		}
 	case "sp", "graphicFrame":
 		s.shape = ""
 	case "ph":
@@ -156,15 +131,10 @@ func (s *slide) Start(name string, attrs []xml.Attr) error {
 
 // End implements office.Visitor.
 func (s *slide) End(name string) error {
-	if s.skip > 0 {
-		s.skip--
+	if s.drop.End(name) {
 		return nil
 	}
 	switch name {
-	case "AlternateContent":
-		if n := len(s.choices); n > 0 {
-			s.choices = s.choices[:n-1]
-		}
 	case "t":
 		s.inText = false
 	case "p":
@@ -194,7 +164,7 @@ func (s *slide) End(name string) error {
 
 // Text implements office.Visitor.
 func (s *slide) Text(data []byte) error {
-	if s.inText && s.skip == 0 && s.text.Len() < document.MaxBlockBytes {
+	if s.inText && !s.drop.Now() && s.text.Len() < document.MaxBlockBytes {
 		s.text.Write(data)
 	}
 	return nil

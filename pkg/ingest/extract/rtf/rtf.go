@@ -94,13 +94,12 @@ type reader struct {
 	src *bufio.Reader
 
 	state
-	stack    []state
-	began    bool
-	starred  bool // \* was read: the next control word names a group that old programs do not know
-	fresh    bool // a group has just begun
-	pending  int  // characters still to pass over behind a \u
-	read     int64
-	reported int64
+	stack   []state
+	began   bool
+	starred bool // \* was read: the next control word names a group that old programs do not know
+	fresh   bool // a group has just begun
+	pending int  // characters still to pass over behind a \u
+	read    int64
 
 	page   int // the document's code page
 	font   int // number of the font being defined
@@ -120,12 +119,8 @@ type reader struct {
 
 func (r *reader) run() error {
 	for {
-		if r.read-r.reported >= document.ProgressBytes {
-			r.reported = r.read
-			r.in.Progress(int(r.read>>10), int(r.in.Size>>10))
-			if err := r.ctx.Err(); err != nil {
-				return err
-			}
+		if err := r.in.Advance(r.ctx, r.read, r.in.Size); err != nil {
+			return err
 		}
 		c, err := r.next()
 		if err != nil {
@@ -142,7 +137,7 @@ func (r *reader) run() error {
 			continue
 		case '}':
 			r.decode()
-			if r.to == toStyles || r.to == toFonts {
+			if r.to == toStyles {
 				r.defined()
 			}
 			if n := len(r.stack); r.note && n > 0 && !r.stack[n-1].note {
@@ -299,8 +294,16 @@ func (r *reader) word(word string, n int, has bool) error {
 	return nil
 }
 
+// signs are the control words that stand for characters.
+var signs = map[string]string{
+	"line": "\n", "softline": "\n", "tab": "\t", "emdash": "—", "endash": "–", "lquote": "‘", "rquote": "’", "ldblquote": "“", "rdblquote": "”", "bullet": "•",
+}
+
 // format acts on words of formatting and on those that stand for characters; on is false for a word with the number 0.
 func (r *reader) format(word string, on bool) error {
+	if sign, ok := signs[word]; ok {
+		return r.put(sign)
+	}
 	switch word {
 	case "v", "deleted":
 		r.decode()
@@ -316,28 +319,10 @@ func (r *reader) format(word string, on bool) error {
 		r.inTable = on
 	case "par", "sect", "page":
 		return r.paragraph()
-	case "line", "softline":
-		return r.put("\n")
-	case "tab":
-		return r.put("\t")
 	case "cell", "nestcell":
 		return r.endCell()
 	case "row", "nestrow":
 		return r.endRow()
-	case "emdash":
-		return r.put("—")
-	case "endash":
-		return r.put("–")
-	case "lquote":
-		return r.put("‘")
-	case "rquote":
-		return r.put("’")
-	case "ldblquote":
-		return r.put("“")
-	case "rdblquote":
-		return r.put("”")
-	case "bullet":
-		return r.put("•")
 	case "footnote":
 		r.note = true
 		return r.put(" [")
@@ -464,7 +449,7 @@ func (r *reader) full() error {
 func (r *reader) defined() {
 	name := strings.ToLower(strings.TrimSuffix(strings.TrimSpace(r.name.String()), ";"))
 	r.name.Reset()
-	if r.to != toStyles || len(r.styles) >= maxTable {
+	if len(r.styles) >= maxTable {
 		return
 	}
 	if n, ok := strings.CutPrefix(name, "heading "); ok {

@@ -29,11 +29,7 @@ var (
 
 // Read joins what is shown to passages, each behind the time at which it begins. Numbers, times, comments and styles are dropped.
 func Read(ctx context.Context, in *document.Input, out *document.Sink) (ingest.Extraction, error) {
-	cs, err := charset.Find(in, nil)
-	if err != nil {
-		return ingest.Extraction{}, err
-	}
-	decoded, err := cs.Reader(in.Stream())
+	decoded, name, err := charset.Open(in)
 	if err != nil {
 		return ingest.Extraction{}, err
 	}
@@ -51,7 +47,7 @@ func Read(ctx context.Context, in *document.Input, out *document.Sink) (ingest.E
 			break
 		}
 	}
-	return ingest.Extraction{Charset: cs.Name}, r.flush()
+	return ingest.Extraction{Charset: name}, r.flush()
 }
 
 type reader struct {

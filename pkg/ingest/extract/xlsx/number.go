@@ -13,6 +13,7 @@ import (
 
 // styles says how the numbers of cells are shown.
 type styles struct {
+	office.Attributes
 	codes map[int]string // of a workbook's own formats
 	cells []int          // style of a cell → format
 	xfs   bool           // inside of cellXfs
@@ -39,9 +40,6 @@ func (s *styles) End(name string) error {
 	}
 	return nil
 }
-
-// Text implements office.Visitor.
-func (*styles) Text([]byte) error { return nil }
 
 // builtIn are the codes of formats that every program knows, as far as they matter here (ECMA-376, 18.8.30).
 var builtIn = map[int]string{

@@ -25,23 +25,12 @@ func Read(ctx context.Context, in *document.Input, out *document.Sink) (ingest.E
 	if err != nil {
 		return ingest.Extraction{}, err
 	}
-	pack, err := a.RelationsOf("")
+	main, rels, err := a.Main("xl/workbook.xml")
 	if err != nil {
 		return ingest.Extraction{}, err
-	}
-	main := pack.ByKind["officeDocument"]
-	if main == "" || !a.Has(main) {
-		main = "xl/workbook.xml"
-	}
-	if !a.Has(main) {
-		return ingest.Extraction{}, document.Corrupt("the archive has no xl/workbook.xml")
 	}
 	book := &workbook{}
 	if err := a.Visit(main, book); err != nil {
-		return ingest.Extraction{}, err
-	}
-	rels, err := a.RelationsOf(main)
-	if err != nil {
 		return ingest.Extraction{}, err
 	}
 	formats := &styles{codes: map[int]string{}}
@@ -54,7 +43,7 @@ func Read(ctx context.Context, in *document.Input, out *document.Sink) (ingest.E
 	}
 	for i, s := range book.sheets {
 		if s.hidden && !in.Limits.HiddenSheets {
-			in.Warn("the hidden sheet %q was not read", s.name)
+			out.Warn("the hidden sheet %q was not read", s.name)
 			continue
 		}
 		r := &sheetReader{ctx: ctx, book: book, formats: formats, texts: texts, out: out, name: s.name, table: document.TableWriter{Out: out}}
@@ -72,11 +61,15 @@ func Read(ctx context.Context, in *document.Input, out *document.Sink) (ingest.E
 
 // workbook lists the sheets.
 type workbook struct {
-	sheets []struct {
-		name, relation string
-		hidden         bool
-	}
+	office.Attributes
+	sheets    []sheet
 	since1904 bool // dates count from then
+}
+
+// sheet is an entry of the workbook.
+type sheet struct {
+	name, relation string
+	hidden         bool
 }
 
 // Start implements office.Visitor.
@@ -89,19 +82,10 @@ func (w *workbook) Start(name string, attrs []xml.Attr) error {
 			return document.OverLimit("the workbook has more than %d sheets", archive.MaxEntries)
 		}
 		state := office.Attr(attrs, "state")
-		w.sheets = append(w.sheets, struct {
-			name, relation string
-			hidden         bool
-		}{office.Attr(attrs, "name"), office.Attr(attrs, "id"), state == "hidden" || state == "veryHidden"})
+		w.sheets = append(w.sheets, sheet{office.Attr(attrs, "name"), office.Attr(attrs, "id"), state == "hidden" || state == "veryHidden"})
 	}
 	return nil
 }
-
-// End implements office.Visitor.
-func (*workbook) End(string) error { return nil }
-
-// Text implements office.Visitor.
-func (*workbook) Text([]byte) error { return nil }
 
 func isOn(val string) bool { return val == "1" || val == "true" }
 
@@ -111,18 +95,20 @@ const (
 	maxTexts  = 8 << 20
 )
 
+// phonetic is an element that says how a text is pronounced.
+const phonetic = "rPh"
+
 // sharedStrings are the texts of cells, each of which is kept once, one behind the other.
 type sharedStrings struct {
 	all    []byte
 	ends   []uint32
 	inText bool
-	skip   int // depth inside of phonetic guides
+	drop   office.Dropped
 }
 
 // Start implements office.Visitor.
 func (s *sharedStrings) Start(name string, _ []xml.Attr) error {
-	if s.skip > 0 || name == "rPh" {
-		s.skip++
+	if s.drop.Start(name, name == phonetic) {
 		return nil
 	}
 	s.inText = name == "t"
@@ -131,8 +117,7 @@ func (s *sharedStrings) Start(name string, _ []xml.Attr) error {
 
 // End implements office.Visitor.
 func (s *sharedStrings) End(name string) error {
-	if s.skip > 0 {
-		s.skip--
+	if s.drop.End(name) {
 		return nil
 	}
 	s.inText = false
@@ -146,7 +131,7 @@ func (s *sharedStrings) End(name string) error {
 
 // Text implements office.Visitor.
 func (s *sharedStrings) Text(data []byte) error {
-	if !s.inText || s.skip > 0 {
+	if !s.inText || s.drop.Now() {
 		return nil
 	}
 	if s.all = append(s.all, data...); len(s.all) > textBytes {
@@ -184,13 +169,12 @@ type sheetReader struct {
 	style  int
 	value  strings.Builder
 	inside bool // of a value or an inline text
-	skip   int  // depth inside of phonetic guides
+	drop   office.Dropped
 }
 
 // Start implements office.Visitor.
 func (r *sheetReader) Start(name string, attrs []xml.Attr) error {
-	if r.skip > 0 || name == "rPh" {
-		r.skip++
+	if r.drop.Start(name, name == phonetic) {
 		return nil
 	}
 	switch name {
@@ -210,7 +194,7 @@ func (r *sheetReader) Start(name string, attrs []xml.Attr) error {
 
 // Text implements office.Visitor.
 func (r *sheetReader) Text(data []byte) error {
-	if r.inside && r.skip == 0 && r.value.Len() < document.MaxBlockBytes {
+	if r.inside && !r.drop.Now() && r.value.Len() < document.MaxBlockBytes {
 		r.value.Write(data)
 	}
 	return nil
@@ -218,8 +202,7 @@ func (r *sheetReader) Text(data []byte) error {
 
 // End implements office.Visitor.
 func (r *sheetReader) End(name string) error {
-	if r.skip > 0 {
-		r.skip--
+	if r.drop.End(name) {
 		return nil
 	}
 	switch name {

@@ -45,19 +45,21 @@ func TestSheets(t *testing.T) {
 		require.NoError(t, f.SetCellStr("Far", "XFD1048576", "far"))
 	})
 	in := &document.Input{File: bytes.NewReader(data), Size: int64(len(data)), Limits: document.Limits{MaxTextBytes: 1 << 20}, Progress: func(int, int) {}}
+	var out *document.Sink
 	read := func() []string {
 		var blocks []ingest.Block
-		_, err := xlsx.Read(t.Context(), in, document.NewSink(in.Limits, func(b ingest.Block) error {
+		out = document.NewSink(in.Limits, func(b ingest.Block) error {
 			blocks = append(blocks, b)
 			return nil
-		}))
+		})
+		_, err := xlsx.Read(t.Context(), in, out)
 		require.NoError(t, err)
 		return extracttest.Lines(blocks)
 	}
 	got := read()
 	require.Equal(t, []string{"## Sheet1", got[1], "## Far", "p far"}, got)
 	require.Equal(t, "t name | when | share\na¦b | 2026-03-01 | 25.60%", got[1])
-	require.Equal(t, []string{`the hidden sheet "Away" was not read`}, in.Warnings)
+	require.Equal(t, []string{`the hidden sheet "Away" was not read`}, out.Warnings)
 	in.Limits.HiddenSheets = true
 	require.Contains(t, read(), "p HIDDEN")
 }
