@@ -117,7 +117,14 @@ type Base struct {
 	ID, UserID, Name     string
 	Model                Model      // zero until the first document is embedded
 	SearchMode           SearchMode // of a search that names none
+	Chunking             Chunking   // of documents that are ingested from now on; zero: the operator's
 	CreatedAt, UpdatedAt time.Time
+}
+
+// BaseSettings are what a user says of a base.
+type BaseSettings struct {
+	SearchMode SearchMode // empty: as it is; SearchAuto for a new base
+	Chunking   *Chunking  // nil: as it is; the operator's for a new base
 }
 
 // Summary counts a base's documents and tasks.
@@ -198,6 +205,10 @@ type SearchHit struct {
 	RerankScore *float64
 	// Highlights are where words of the query stand in Text: half-open ranges of characters (Unicode code points).
 	Highlights [][2]int
+	// Around are the first and the last index of the segments that Context is made of; zero: none.
+	Around [2]int
+	// Context is the text around the segment, with it: of its parent, or of the sentences around it; empty: there is none.
+	Context string
 	// Sentence is the one in which the query's words count most; without any, the first.
 	Sentence Sentence
 }
@@ -289,10 +300,9 @@ type Service interface {
 	// DeleteDocument takes the document out of every search at once; files and vectors follow.
 	DeleteDocument(ctx context.Context, c Caller, id string) error
 
-	// CreateBase makes a base; an empty mode is SearchAuto.
-	CreateBase(ctx context.Context, c Caller, name string, mode SearchMode) (Base, error)
-	// SetSearchMode says what searches of a base look into; it returns the base afterwards.
-	SetSearchMode(ctx context.Context, c Caller, idOrName string, mode SearchMode) (Base, error)
+	CreateBase(ctx context.Context, c Caller, name string, s BaseSettings) (Base, error)
+	// ChangeBase changes settings of a base; it returns the base afterwards.
+	ChangeBase(ctx context.Context, c Caller, idOrName string, s BaseSettings) (Base, error)
 	Base(ctx context.Context, c Caller, idOrName string) (Base, error)
 	Bases(ctx context.Context, c Caller, q ListQuery) ([]Base, error)
 	BaseSummary(ctx context.Context, c Caller, idOrName string) (Summary, error)

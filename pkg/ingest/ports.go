@@ -30,6 +30,8 @@ type Deps struct {
 	Log       *slog.Logger
 	Clock     func() time.Time    // nil: time.Now; for what the database's clock does not judge
 	Redact    func(string) string // takes secrets out of error texts; nil: as they are
+	// MaxTokens is the longest text that the embedding model takes, in tokens; 0: not known.
+	MaxTokens int
 	// TagEmbed adds to an embedding call's context whose call it is; nil: nothing.
 	TagEmbed func(ctx context.Context, taskID string, fence int64, batch string) context.Context
 	Changed  func(ids ...string) // told the ids of tasks that this process changed; nil: nobody waits
@@ -104,6 +106,9 @@ type Segment struct {
 	ByteStart   int64    // in the document's extracted text (blocks joined by "\n\n"), half-open range
 	ByteEnd     int64
 	Tokens      int
+	// Around are the first and the last index of the segments whose text a hit shows around this one; the last may lie behind the
+	// document's last. Zero: none.
+	Around [2]int
 }
 
 // LastPage is the page of a segment's last character; 0: none, or not known. first is that of its first one, breaks are its PageBreaks.
@@ -117,18 +122,19 @@ func LastPage(first int, breaks [][2]int) int {
 	return first
 }
 
-// Splitter cuts blocks into segments; the same blocks always give the same segments.
+// Splitter cuts blocks into segments; the same blocks always give the same segments. The zero Chunking is the operator's.
 type Splitter interface {
-	// Add takes the next block and returns the segments that it completed.
-	// Memory is bounded: at most one segment's text is held.
-	NewRun() SplitRun
+	NewRun(c Chunking) SplitRun
 	// Fingerprint names the algorithm and its settings.
-	Fingerprint() string
+	Fingerprint(c Chunking) string
 }
 
 // SplitRun is one document's pass through a Splitter.
 type SplitRun interface {
+	// Add takes the next block and returns the segments that it completed.
+	// Memory is bounded: at most the text of one segment, or of one parent, is held.
 	Add(b Block) []Segment
+	// Close returns the segments that are left.
 	Close() []Segment
 }
 

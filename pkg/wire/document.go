@@ -1,6 +1,11 @@
 package wire
 
-import "github.com/millweir/millweir/pkg/taskstate"
+import (
+	"bytes"
+	"encoding/json"
+
+	"github.com/millweir/millweir/pkg/taskstate"
+)
 
 // Document is a document.
 type Document struct {
@@ -86,12 +91,20 @@ type Hit struct {
 	HeadingPath  []string       `json:"headingPath"`
 	Metadata     map[string]any `json:"metadata"` // of the document
 	Text         string         `json:"text"`
+	Context      *Context       `json:"context"` // null: the base's chunking gives none
 	Sentence     Sentence       `json:"sentence"`
 	Score        float64        `json:"score"`
 	TextScore    *float64       `json:"textScore"`   // BM25; null: its words were not found
 	VectorScore  *float64       `json:"vectorScore"` // cosine similarity; null: its vector was not found
 	RerankScore  *float64       `json:"rerankScore"` // of the reranking service; null: it was not asked about this hit
 	Highlights   [][2]int       `json:"highlights"`  // ranges of characters of text
+}
+
+// Context is the text around a hit, with it.
+type Context struct {
+	Text         string `json:"text"`
+	FirstSegment int    `json:"firstSegment"`
+	LastSegment  int    `json:"lastSegment"` // may lie behind the document's last
 }
 
 // Sentence is the sentence of a hit in which the query's words count most.
@@ -127,14 +140,43 @@ type SearchAnswer struct {
 
 // NewBase asks for a knowledge base.
 type NewBase struct {
-	Name       string `json:"name"`
-	SearchMode string `json:"searchMode,omitempty"` // auto, text, vector, hybrid; empty: auto
+	Name       string    `json:"name"`
+	SearchMode string    `json:"searchMode,omitempty"` // auto, text, vector, hybrid; empty: auto
+	Chunking   *Chunking `json:"chunking,omitempty"`   // nil: the operator's
 }
 
 // BaseChange changes a knowledge base.
 type BaseChange struct {
-	SearchMode string `json:"searchMode"` // auto, text, vector, hybrid
+	SearchMode string             `json:"searchMode,omitempty"` // auto, text, vector, hybrid; empty: as it is
+	Chunking   Optional[Chunking] `json:"chunking,omitzero"`    // null: the operator's
 }
+
+// Chunking says how the documents of a base are cut into segments; nil and empty members have defaults.
+type Chunking struct {
+	Strategy   string `json:"strategy,omitempty"` // recursive, headings, sentences, rows, parents
+	Unit       string `json:"unit,omitempty"`     // tokens, chars
+	Size       *int   `json:"size,omitempty"`
+	Overlap    *int   `json:"overlap,omitempty"`
+	ParentSize *int   `json:"parentSize,omitempty"` // parents only
+	Window     *int   `json:"window,omitempty"`     // sentences only
+}
+
+// Optional is a member that may be missing, and then Set is false, or null, and then Value is nil.
+type Optional[T any] struct {
+	Set   bool
+	Value *T
+}
+
+// UnmarshalJSON reads a member that is there: null, or a T with fields that are known.
+func (o *Optional[T]) UnmarshalJSON(text []byte) error {
+	o.Set, o.Value = true, nil
+	dec := json.NewDecoder(bytes.NewReader(text))
+	dec.DisallowUnknownFields()
+	return dec.Decode(&o.Value)
+}
+
+// MarshalJSON writes the value, or null.
+func (o Optional[T]) MarshalJSON() ([]byte, error) { return json.Marshal(o.Value) }
 
 // Model is an embedding model.
 type Model struct {
@@ -144,12 +186,13 @@ type Model struct {
 
 // Base is a knowledge base.
 type Base struct {
-	KnowledgeBaseID string `json:"knowledgeBaseId"`
-	Name            string `json:"name"`
-	Model           *Model `json:"model"`      // null until the first document is embedded
-	SearchMode      string `json:"searchMode"` // of a search that names none: auto, text, vector, hybrid
-	CreatedAt       Time   `json:"createdAt"`
-	UpdatedAt       Time   `json:"updatedAt"`
+	KnowledgeBaseID string    `json:"knowledgeBaseId"`
+	Name            string    `json:"name"`
+	Model           *Model    `json:"model"`      // null until the first document is embedded
+	SearchMode      string    `json:"searchMode"` // of a search that names none: auto, text, vector, hybrid
+	Chunking        *Chunking `json:"chunking"`   // of documents that are ingested from now on; null: the operator's
+	CreatedAt       Time      `json:"createdAt"`
+	UpdatedAt       Time      `json:"updatedAt"`
 }
 
 // Summary is a base in numbers.

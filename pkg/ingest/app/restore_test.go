@@ -41,7 +41,7 @@ func whole(t *testing.T, w *ingesttest.World, a ingest.Accepted) taskstate.Task 
 func TestLostTasksComeBack(t *testing.T) {
 	t.Parallel()
 	ingesttest.OnEachDatabase(t, func(t *testing.T, old *ingesttest.World) {
-		_, err := old.App.CreateBase(t.Context(), old.Caller, "contracts", "")
+		_, err := old.App.CreateBase(t.Context(), old.Caller, "contracts", ingest.BaseSettings{})
 		require.NoError(t, err)
 		meta, err := ingest.ParseMetadata("metadata", `{"author":"Ada","year":1843}`)
 		require.NoError(t, err)

@@ -20,7 +20,7 @@ var uuidText = regexp.MustCompile(`^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`)
 func BaseFrom(row sqldb.Scanner) (ingest.Base, error) {
 	var b ingest.Base
 	var created, updated taskstate.DBTime
-	err := row.Scan(&b.ID, &b.UserID, &b.Name, &b.Model.Key, &b.Model.Dim, &b.SearchMode, &created, &updated)
+	err := row.Scan(&b.ID, &b.UserID, &b.Name, &b.Model.Key, &b.Model.Dim, &b.SearchMode, &b.Chunking, &created, &updated)
 	if errors.Is(err, sql.ErrNoRows) {
 		return ingest.Base{}, ingest.ErrBaseNotFound
 	}
@@ -56,8 +56,12 @@ func (a *Catalog) named(ctx context.Context, c ingest.Caller, name string) (inge
 	return sqldb.ReadRow(ctx, a.d.Store, BaseFrom, a.q.Get("BaseNamed"), c.Scope.UserID, name)
 }
 
-// CreateBase makes a base; an empty mode is SearchAuto. ErrBaseExists when its user has a live one of that name.
-func (a *Catalog) CreateBase(ctx context.Context, c ingest.Caller, name string, mode ingest.SearchMode) (ingest.Base, error) {
+// CreateBase makes a base. Errors: ErrBaseExists when its user has a live one of that name, *ingest.TextError for a setting.
+func (a *Catalog) CreateBase(ctx context.Context, c ingest.Caller, name string, s ingest.BaseSettings) (ingest.Base, error) {
+	b := ingest.Base{SearchMode: ingest.SearchAuto}
+	if err := a.set(&b, s); err != nil {
+		return ingest.Base{}, err
+	}
 	if _, err := a.named(ctx, c, name); err == nil {
 		return ingest.Base{}, ingest.ErrBaseExists
 	} else if !errors.Is(err, ingest.ErrBaseNotFound) {
@@ -65,13 +69,13 @@ func (a *Catalog) CreateBase(ctx context.Context, c ingest.Caller, name string, 
 	}
 	id := ingest.NewID()
 	err := a.d.Store.InTx(ctx, func(ctx context.Context, tx taskstate.Tx, m taskstate.DBClock) error {
-		_, err := tx.ExecContext(ctx, a.q.Rows("BasesInsert", 1), id, c.Scope.UserID, name, name, cmp.Or(mode, ingest.SearchAuto), m.Now, m.Now, Never())
+		_, err := tx.ExecContext(ctx, a.q.Rows("BasesInsert", 1), id, c.Scope.UserID, name, name, b.SearchMode, b.Chunking.Column(), m.Now, m.Now, Never())
 		return err
 	})
-	b, readErr := a.named(ctx, c, name)
+	made, readErr := a.named(ctx, c, name)
 	switch {
-	case readErr == nil && b.ID == id:
-		return b, nil // also after an unknown commit
+	case readErr == nil && made.ID == id:
+		return made, nil // also after an unknown commit
 	case readErr == nil:
 		return ingest.Base{}, ingest.ErrBaseExists // somebody else was first
 	case err != nil:
@@ -80,9 +84,19 @@ func (a *Catalog) CreateBase(ctx context.Context, c ingest.Caller, name string, 
 	return ingest.Base{}, readErr
 }
 
-// SetSearchMode says what searches of a base look into, and returns the base afterwards.
-// Errors: ErrBaseNotFound, the caller's guard's, taskstate.ErrUnavailable.
-func (a *Catalog) SetSearchMode(ctx context.Context, c ingest.Caller, idOrName string, mode ingest.SearchMode) (ingest.Base, error) {
+// set takes settings over into a base. *ingest.TextError.
+func (a *Catalog) set(b *ingest.Base, s ingest.BaseSettings) error {
+	b.SearchMode = cmp.Or(s.SearchMode, b.SearchMode)
+	if s.Chunking != nil {
+		b.Chunking = *s.Chunking
+		return b.Chunking.Fits("chunking.", a.d.MaxTokens)
+	}
+	return nil
+}
+
+// ChangeBase changes settings of a base and returns the base afterwards.
+// Errors: ErrBaseNotFound, the caller's guard's, *ingest.TextError, taskstate.ErrUnavailable.
+func (a *Catalog) ChangeBase(ctx context.Context, c ingest.Caller, idOrName string, s ingest.BaseSettings) (ingest.Base, error) {
 	b, err := a.Base(ctx, c, idOrName)
 	if err != nil {
 		return ingest.Base{}, err
@@ -94,8 +108,11 @@ func (a *Catalog) SetSearchMode(ctx context.Context, c ingest.Caller, idOrName s
 		if err := c.Allows(b); err != nil {
 			return err
 		}
-		b.SearchMode, b.UpdatedAt = mode, m.Now
-		if _, err := tx.ExecContext(ctx, a.q.Get("BaseSetSearchMode"), mode, m.Now, b.ID); err != nil {
+		if err := a.set(&b, s); err != nil {
+			return err
+		}
+		b.UpdatedAt = m.Now
+		if _, err := tx.ExecContext(ctx, a.q.Get("BaseSet"), b.SearchMode, b.Chunking.Column(), m.Now, b.ID); err != nil {
 			return err
 		}
 		return c.WriteNote(ctx, tx, m)

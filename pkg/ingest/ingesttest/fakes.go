@@ -71,9 +71,9 @@ func (LineExtractor) Extract(ctx context.Context, src ingest.Source, progress fu
 // BlockSplitter makes a segment of every block.
 type BlockSplitter struct{ Version string }
 
-func (s BlockSplitter) Fingerprint() string { return "blocks/" + s.Version }
+func (s BlockSplitter) Fingerprint(ingest.Chunking) string { return "blocks/" + s.Version }
 
-func (s BlockSplitter) NewRun() ingest.SplitRun { return &blockRun{suffix: s.Version} }
+func (s BlockSplitter) NewRun(ingest.Chunking) ingest.SplitRun { return &blockRun{suffix: s.Version} }
 
 type blockRun struct {
 	n      int

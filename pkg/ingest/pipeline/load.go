@@ -40,6 +40,7 @@ type work struct {
 	path, sha256                  string
 	bytes                         int64
 	baseModel                     ingest.Model
+	chunking                      ingest.Chunking
 	upload                        ingest.Payload
 }
 
@@ -68,7 +69,7 @@ func (w *Worker) loadTogether(ctx context.Context, b *batcher.Batch[*workRead]) 
 	found, err := sqldb.ReadAll(ctx, w.d.Store, "load work", w.q.List("WorkLoad", len(tasks)), sqldb.Args(tasks), func(rows *sql.Rows) (foundWork, error) {
 		var w foundWork
 		err := rows.Scan(&w.task, &w.version, &w.document, &w.base, &w.no, &w.uploadNo, &w.givenTitle,
-			&w.path, &w.sum, &w.size, &w.deleted, &w.visibleUpload, &w.baseModel.Key, &w.baseModel.Dim)
+			&w.path, &w.sum, &w.size, &w.deleted, &w.visibleUpload, &w.baseModel.Key, &w.baseModel.Dim, &w.chunking)
 		return w, err
 	})
 	if err != nil {
@@ -187,7 +188,7 @@ func (r reading) verify(ctx context.Context, f *os.File) error {
 
 // extract runs the reader and the splitter into the spool.
 func (r reading) extract(ctx context.Context, f *os.File) error {
-	split := r.w.d.Splitter.NewRun()
+	split := r.w.d.Splitter.NewRun(r.work.chunking)
 	progress := func(done, total int) {
 		r.report(ingest.StageExtract, within(0, percentExtract, done, total), 0, 0)
 	}

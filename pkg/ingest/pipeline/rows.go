@@ -179,8 +179,9 @@ func (w *rowWriter) ownRows(ctx context.Context, tx taskstate.Tx) (drop []catalo
 		var n catalog.NamedRow
 		var index int
 		var stored bool
-		err := rows.Scan(&n.ID, &index, &n.Vector, &n.Birth, &stored)
-		if err != nil || index >= len(items) || items[index].vector != n.Vector {
+		var around [2]int32
+		err := rows.Scan(&n.ID, &index, &n.Vector, &n.Birth, &stored, &around[0], &around[1])
+		if err != nil || index >= len(items) || items[index].vector != n.Vector || w.r.spool.items[index].around != around {
 			drop = append(drop, n)
 			return err
 		}

@@ -266,7 +266,7 @@ func (x *rowTransaction) insert(ctx context.Context, tasks []*rowTask) error {
 				return fmt.Errorf("page breaks of segment %d: %w", s.Index, err)
 			}
 			params = append(params, w.r.work.document, w.r.work.version, w.r.work.no, s.Index, s.Text, w.r.spool.items[t.from+i].hash.String(),
-				p.vector, p.birth, s.Page, string(breaks), string(path), s.ByteStart, s.ByteEnd, s.Tokens)
+				p.vector, p.birth, s.Page, string(breaks), string(path), s.ByteStart, s.ByteEnd, s.Tokens, index(s.Around, 0), index(s.Around, 1))
 			if n++; w.forget {
 				again = append(again, p.vector)
 			}
@@ -293,6 +293,14 @@ func (x *rowTransaction) insert(ctx context.Context, tasks []*rowTask) error {
 	return x.a.index.Add(ctx, x.tx, x.m.Now, indexes...)
 }
 
+// index is an end of a segment's Around for its column; nil: it has none.
+func index(around [2]int, end int) any {
+	if around == ([2]int{}) {
+		return nil
+	}
+	return around[end]
+}
+
 // built notes with the last rows of versions what they are made of, and with what.
 func (x *rowTransaction) built(ctx context.Context, tasks []*rowTask) error {
 	tasks = slices.DeleteFunc(slices.Clone(tasks), func(t *rowTask) bool { return !t.last() })
@@ -300,12 +308,13 @@ func (x *rowTransaction) built(ctx context.Context, tasks []*rowTask) error {
 		return nil
 	}
 	a := x.a
-	params := []any{a.d.Embedder.Model().Key, short(a.d.Extractor.Fingerprint()), short(a.d.Splitter.Fingerprint()), x.m.Now}
+	params := []any{a.d.Embedder.Model().Key, short(a.d.Extractor.Fingerprint()), x.m.Now}
 	var ids []string
 	for _, t := range tasks {
 		ids = append(ids, t.w.r.work.version)
 	}
 	for _, value := range []func(t *rowTask) any{
+		func(t *rowTask) any { return short(a.d.Splitter.Fingerprint(t.w.r.work.chunking)) },
 		func(t *rowTask) any { return t.w.r.dim },
 		func(t *rowTask) any { return len(t.w.plan.items) },
 		func(t *rowTask) any { return t.w.r.found.Pages },

@@ -26,6 +26,7 @@ type spooled struct {
 	offset int64
 	length int32
 	text   int32 // bytes of its text, for the size of statements and requests
+	around [2]int32
 }
 
 // spool keeps a run's segments, what does not fit into its buffer on disk, so that a document's size does not count in memory.
@@ -75,6 +76,7 @@ func (s *spool) add(seg ingest.Segment) error {
 	s.buffer = append(append(s.buffer, text...), rest...)
 	s.items = append(s.items, spooled{
 		hash: sha256.Sum256(s.buffer[at : at+len(text)]), offset: s.filed + int64(at), length: int32(length), text: int32(len(text)),
+		around: [2]int32{int32(seg.Around[0]), int32(seg.Around[1])},
 	})
 	return nil
 }

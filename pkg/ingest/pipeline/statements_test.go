@@ -119,7 +119,7 @@ func TestTheFirstWishDecidesTheModelOfABase(t *testing.T) {
 	kind := metered(w, s)
 	bases := make([]string, 2)
 	for i, name := range []string{"first", "second"} {
-		base, err := w.App.CreateBase(t.Context(), w.Caller, name, "")
+		base, err := w.App.CreateBase(t.Context(), w.Caller, name, ingest.BaseSettings{})
 		require.NoError(t, err)
 		bases[i] = base.ID
 	}

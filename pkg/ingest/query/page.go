@@ -32,8 +32,9 @@ func (s *searching) page(ctx context.Context, mode ingest.SearchMode, after *ing
 		if err != nil {
 			return page{}, f, err
 		}
-		p := cut(each(f.Hits, per), per > 0, f.more, *after, k)
-		if per == 0 || !f.more || len(p.items) == k {
+		items := each(f.Hits, per)
+		p := cut(items, per > 0, f.more, *after, k)
+		if per == 0 && len(items) == len(f.Hits) || !f.more || len(p.items) == k {
 			return p, f, nil
 		}
 		if depth == ingest.MaxHits {
@@ -44,10 +45,22 @@ func (s *searching) page(ctx context.Context, mode ingest.SearchMode, after *ing
 	}
 }
 
-// each makes items of hits: each alone, or the best of each document, in the order of their best.
+// each makes items of hits: each alone, or the best of each document, in the order of their best. Of hits that show the same text
+// around them only the best counts.
 func each(hits []ingest.SearchHit, per int) (items [][]ingest.SearchHit) {
 	at := map[string]int{}
+	type parent struct {
+		document string
+		around   [2]int
+	}
+	seen := map[parent]bool{}
 	for _, h := range hits {
+		if p := (parent{h.DocumentID, h.Around}); h.Around != ([2]int{}) {
+			if seen[p] {
+				continue
+			}
+			seen[p] = true
+		}
 		i, known := at[h.DocumentID]
 		switch {
 		case per == 0 || !known:

@@ -205,13 +205,13 @@ func TestBases(t *testing.T) {
 	t.Parallel()
 	ingesttest.OnEachDatabase(t, func(t *testing.T, w *ingesttest.World) {
 		r := ingesttest.NewReadWorld(t, w)
-		made, err := w.App.CreateBase(t.Context(), w.Caller, "notes", "")
+		made, err := w.App.CreateBase(t.Context(), w.Caller, "notes", ingest.BaseSettings{})
 		require.NoError(t, err)
-		_, err = w.App.CreateBase(t.Context(), w.Caller, "notes", "")
+		_, err = w.App.CreateBase(t.Context(), w.Caller, "notes", ingest.BaseSettings{})
 		require.ErrorIs(t, err, ingest.ErrBaseExists)
-		_, err = w.App.CreateBase(t.Context(), w.Caller, "Notes", "")
+		_, err = w.App.CreateBase(t.Context(), w.Caller, "Notes", ingest.BaseSettings{})
 		require.NoError(t, err, "names are told apart by case")
-		_, err = w.App.CreateBase(t.Context(), ingesttest.Foreign(), "notes", "")
+		_, err = w.App.CreateBase(t.Context(), ingesttest.Foreign(), "notes", ingest.BaseSettings{})
 		require.NoError(t, err, "another user's name is another name")
 		byID, err := w.App.Base(t.Context(), w.Caller, made.ID)
 		require.NoError(t, err)
@@ -267,7 +267,7 @@ func TestSearchModeOfABase(t *testing.T) {
 		require.Equal(t, ingest.SearchHybrid, searched("", ""))
 
 		w.Advance(time.Second)
-		changed, err := w.App.SetSearchMode(t.Context(), w.Caller, "", ingest.SearchText)
+		changed, err := w.App.ChangeBase(t.Context(), w.Caller, "", ingest.BaseSettings{SearchMode: ingest.SearchText})
 		require.NoError(t, err)
 		read, err := w.App.Base(t.Context(), w.Caller, b.ID)
 		require.NoError(t, err)
@@ -283,22 +283,22 @@ func TestSearchModeOfABase(t *testing.T) {
 		require.Equal(t, ingest.SearchVector, searched("", ingest.SearchVector), "the search says it itself")
 		require.Equal(t, ingest.SearchHybrid, searched("", ingest.SearchAuto), "auto too is a wish")
 
-		_, err = w.App.CreateBase(t.Context(), w.Caller, "near", ingest.SearchVector)
+		_, err = w.App.CreateBase(t.Context(), w.Caller, "near", ingest.BaseSettings{SearchMode: ingest.SearchVector})
 		require.NoError(t, err)
 		require.Equal(t, ingest.SearchVector, searched("near", ""))
 
-		_, err = w.App.SetSearchMode(t.Context(), ingesttest.Foreign(), b.ID, ingest.SearchVector)
+		_, err = w.App.ChangeBase(t.Context(), ingesttest.Foreign(), b.ID, ingest.BaseSettings{SearchMode: ingest.SearchVector})
 		require.ErrorIs(t, err, ingest.ErrBaseNotFound)
 		refused := w.Caller
 		refused.Guard = func(current any) error {
 			require.Equal(t, ingest.SearchText, current.(ingest.Base).SearchMode)
 			return ingest.ErrChanged
 		}
-		_, err = w.App.SetSearchMode(t.Context(), refused, "", ingest.SearchVector)
+		_, err = w.App.ChangeBase(t.Context(), refused, "", ingest.BaseSettings{SearchMode: ingest.SearchVector})
 		require.ErrorIs(t, err, ingest.ErrChanged)
 		require.Equal(t, ingest.SearchText, searched("", ""))
 		require.NoError(t, w.App.DeleteBase(t.Context(), w.Caller, "near", false))
-		_, err = w.App.SetSearchMode(t.Context(), w.Caller, "near", ingest.SearchText)
+		_, err = w.App.ChangeBase(t.Context(), w.Caller, "near", ingest.BaseSettings{SearchMode: ingest.SearchText})
 		require.ErrorIs(t, err, ingest.ErrBaseNotFound)
 	})
 }
@@ -340,7 +340,7 @@ func TestListsFilterAndSort(t *testing.T) {
 	ingesttest.OnEachDatabase(t, func(t *testing.T, w *ingesttest.World) {
 		r := ingesttest.NewReadWorld(t, w)
 		for i, name := range []string{"Übersicht", "alpha_1", "alphaX1", "beta", "100%"} {
-			b, err := w.App.CreateBase(t.Context(), w.Caller, name, "")
+			b, err := w.App.CreateBase(t.Context(), w.Caller, name, ingest.BaseSettings{})
 			require.NoError(t, err)
 			w.Advance(time.Second)
 			w.Accept(ingest.Upload{File: w.Receive(name+".txt", fmt.Sprint("text ", i)), Base: b.ID, Title: "T " + name})

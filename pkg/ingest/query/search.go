@@ -59,6 +59,9 @@ func (r *Reads) search(ctx context.Context, c ingest.Caller, req ingest.SearchRe
 	if err != nil {
 		return ingest.SearchResult{}, err
 	}
+	if err := r.around(ctx, p.items); err != nil {
+		return ingest.SearchResult{}, err
+	}
 	res := f.SearchResult
 	res.Hits, res.Next, res.Partial = []ingest.SearchHit{}, p.next, res.Partial || p.cut
 	for _, item := range p.items {
@@ -364,7 +367,7 @@ func scanHit(rows *sql.Rows, own ...any) (h ingest.SearchHit, visible bool, err 
 	var path string
 	var breaks sql.NullString
 	var shown int
-	err = rows.Scan(append(own, &shown, &h.DocumentID, &h.Title, &h.FileName, &h.Version, &h.SegmentIndex, &h.Page, &breaks, &path, &h.Text, &h.Metadata)...)
+	err = rows.Scan(append(own, &shown, &h.DocumentID, &h.Title, &h.FileName, &h.Version, &h.SegmentIndex, &h.Page, &breaks, &path, &h.Text, &h.Around[0], &h.Around[1], &h.Metadata)...)
 	h.HeadingPath, h.PageBreaks = headings(path), pageBreaks(breaks)
 	return h, shown == 1, err
 }

@@ -36,7 +36,7 @@ func (pages) Extract(_ context.Context, src ingest.Source, _ func(int, int), emi
 func TestAHitShowsItsBestSentence(t *testing.T) {
 	t.Parallel()
 	ingesttest.OnEachDatabase(t, func(t *testing.T, w *ingesttest.World) {
-		splitter, err := split.New(split.Config{Mode: split.ModeChars, Size: 400})
+		splitter, err := split.New(split.Config{Mode: ingest.ChunkChars, Size: 400}, 0)
 		require.NoError(t, err)
 		w.Build(ingesttest.Options{Deps: func(d *ingest.Deps) { d.Extractor, d.Splitter = pages{}, splitter }})
 		r := ingesttest.NewReadWorld(t, w)
@@ -80,7 +80,7 @@ func TestAHitShowsItsBestSentence(t *testing.T) {
 func TestALongTableIsCutIntoRows(t *testing.T) {
 	t.Parallel()
 	w := ingesttest.NewWorld(t, ingesttest.Options{Deps: func(d *ingest.Deps) {
-		splitter, err := split.New(split.Config{Mode: split.ModeChars, Size: 2000})
+		splitter, err := split.New(split.Config{Mode: ingest.ChunkChars, Size: 2000}, 0)
 		require.NoError(t, err)
 		d.Extractor, d.Splitter = pages{}, splitter
 	}})

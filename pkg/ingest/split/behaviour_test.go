@@ -18,13 +18,13 @@ import (
 // cut splits blocks by a new splitter.
 func cut(t *testing.T, cfg split.Config, blocks ...ingest.Block) []ingest.Segment {
 	t.Helper()
-	s, err := split.New(cfg)
+	s, err := split.New(cfg, 0)
 	require.NoError(t, err)
 	return run(s, blocks)
 }
 
 func run(s *split.Splitter, blocks []ingest.Block) []ingest.Segment {
-	r := s.NewRun()
+	r := s.NewRun(ingest.Chunking{})
 	var out []ingest.Segment
 	for _, b := range blocks {
 		out = append(out, r.Add(b)...)
@@ -37,7 +37,7 @@ func block(kind ingest.BlockKind, text string) ingest.Block {
 }
 
 func chars(size, overlap int) split.Config {
-	return split.Config{Mode: split.ModeChars, Size: size, Overlap: overlap}
+	return split.Config{Mode: ingest.ChunkChars, Size: size, Overlap: overlap}
 }
 
 func textsOf(segs []ingest.Segment) []string {
@@ -52,9 +52,9 @@ func TestNothingGivesNothing(t *testing.T) {
 	t.Parallel()
 	require.Empty(t, cut(t, split.NewDefaultConfig()))
 	require.Empty(t, cut(t, split.NewDefaultConfig(), block(ingest.BlockParagraph, ""), block(ingest.BlockParagraph, " \n\t "), block(ingest.BlockTable, "\n\n")))
-	s, err := split.New(split.NewDefaultConfig())
+	s, err := split.New(split.NewDefaultConfig(), 0)
 	require.NoError(t, err)
-	r := s.NewRun()
+	r := s.NewRun(ingest.Chunking{})
 	require.Empty(t, r.Close())
 }
 
@@ -197,7 +197,7 @@ func TestPagesAreThoseOfTheText(t *testing.T) {
 // A splitter serves many documents at a time; each gets what it would get alone.
 func TestRunsDoNotMeet(t *testing.T) {
 	t.Parallel()
-	s, err := split.New(split.NewDefaultConfig())
+	s, err := split.New(split.NewDefaultConfig(), 0)
 	require.NoError(t, err)
 	texts := []string{strings.Repeat("English text of a document. ", 300), strings.Repeat("中文文档的内容。", 300), strings.Repeat("code(); ", 500), "short"}
 	want := make([][]string, len(texts))
@@ -220,16 +220,16 @@ func TestTheFingerprintSaysWhatDecidesTheSegments(t *testing.T) {
 	t.Parallel()
 	seen := map[string]split.Config{}
 	for _, cfg := range []split.Config{
-		split.NewDefaultConfig(), {Mode: split.ModeTokens, Size: 256, Overlap: -1}, {Mode: split.ModeTokens, Size: 256, Overlap: 10}, chars(256, 10), chars(256, 0),
+		split.NewDefaultConfig(), {Mode: ingest.ChunkTokens, Size: 256, Overlap: -1}, {Mode: ingest.ChunkTokens, Size: 256, Overlap: 10}, chars(256, 10), chars(256, 0),
 	} {
-		s, err := split.New(cfg)
+		s, err := split.New(cfg, 0)
 		require.NoError(t, err)
-		other, twice := seen[s.Fingerprint()]
+		other, twice := seen[s.Fingerprint(ingest.Chunking{})]
 		require.False(t, twice, "%+v and %+v", cfg, other)
-		seen[s.Fingerprint()] = cfg
-		again, err := split.New(cfg)
+		seen[s.Fingerprint(ingest.Chunking{})] = cfg
+		again, err := split.New(cfg, 0)
 		require.NoError(t, err)
-		require.Equal(t, s.Fingerprint(), again.Fingerprint())
+		require.Equal(t, s.Fingerprint(ingest.Chunking{}), again.Fingerprint(ingest.Chunking{}))
 	}
 }
 
@@ -269,7 +269,7 @@ func TestTextsThatAreMadeToBeSlow(t *testing.T) {
 // The same blocks give the same segments, whatever was split before them.
 func TestTheSameBlocksGiveTheSameSegments(t *testing.T) {
 	t.Parallel()
-	s, err := split.New(chars(120, 30))
+	s, err := split.New(chars(120, 30), 0)
 	require.NoError(t, err)
 	blocks := []ingest.Block{
 		{Kind: ingest.BlockHeading, Text: "Head", Level: 1}, block(ingest.BlockParagraph, strings.Repeat("A sentence of some words. ", 30)),

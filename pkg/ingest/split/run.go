@@ -32,14 +32,16 @@ type unit struct {
 	// parted: white space too large for any segment stands before it, so it begins one.
 	parted bool
 	head   string // table rows: the header row; empty for that row itself
+	heads  bool   // it is that row
 }
 
 func (u unit) end() int64 { return u.start + int64(len(u.text)) }
 
 // run is one document's pass.
 type run struct {
-	s      *Splitter
-	offset int64 // of the next block in the extracted text
+	cfg    ingest.Chunking
+	count  func(string) int // size of a text in the unit of cfg
+	offset int64            // of the next block in the extracted text
 	blocks int
 	index  int
 	path   [maxHeadingLevel]string
@@ -49,6 +51,11 @@ type run struct {
 	fresh   int // units of held that no earlier segment had
 	body    bool
 	curPath []string
+
+	// The segments of a parent that has not ended.
+	open     []ingest.Segment
+	openCost int
+	openPath []string
 }
 
 // Add implements ingest.SplitRun.
@@ -60,21 +67,19 @@ func (r *run) Add(b ingest.Block) []ingest.Segment {
 		r.offset += int64(len(blockJoin))
 	}
 	var out []ingest.Segment
-	if b.Kind == ingest.BlockHeading {
-		// A new section begins a segment; headings that follow each other stay together, and so do small sections of one larger section.
-		r.enter(b)
-		path := r.headings()
-		shared := sharedPath(r.curPath, path[:len(path)-1])
-		switch {
-		case r.body && (r.cost >= r.s.cfg.Size/leastShare || len(shared) == 0):
-			out = r.flush(out)
-			r.drop()
-		case r.body:
-			r.curPath = shared
-		}
+	switch {
+	case b.Kind == ingest.BlockHeading:
+		out = r.section(out, b)
+	case r.cfg.Strategy == ingest.ChunkRows && b.Kind == ingest.BlockTable && r.body:
+		out = r.end(out)
 	}
 	for _, u := range r.units(b) {
-		out = r.take(out, u)
+		if out = r.take(out, u); r.alone(u) {
+			out = r.end(out)
+		}
+	}
+	if r.cfg.Strategy == ingest.ChunkSentences && b.Kind != ingest.BlockHeading {
+		out = r.end(out) // a table or code: sentences have ended
 	}
 	r.offset += int64(len(b.Text))
 	r.blocks++
@@ -83,9 +88,43 @@ func (r *run) Add(b ingest.Block) []ingest.Segment {
 
 // Close implements ingest.SplitRun.
 func (r *run) Close() []ingest.Segment {
-	out := r.flush(nil)
-	r.drop()
+	return r.endParent(r.end(nil))
+}
+
+// section enters a heading. A new section begins a segment; headings that follow each other stay together, and so do small sections
+// of one larger section. The same goes for parents.
+func (r *run) section(out []ingest.Segment, b ingest.Block) []ingest.Segment {
+	r.enter(b)
+	path := r.headings()
+	outer := path[:len(path)-1]
+	if len(r.open) > 0 {
+		shared := sharedPath(r.openPath, outer)
+		if r.openCost+r.cost >= r.cfg.ParentSize/leastShare || len(shared) == 0 {
+			return r.endParent(r.end(out))
+		}
+		r.openPath = shared
+	}
+	shared := sharedPath(r.curPath, outer)
+	switch {
+	case !r.body:
+	case r.cfg.Strategy == ingest.ChunkHeadings, r.cost >= r.cfg.Size/leastShare, len(shared) == 0:
+		out = r.end(out)
+	default:
+		r.curPath = shared
+	}
 	return out
+}
+
+// alone reports whether a unit is the last of its segment whatever follows.
+func (r *run) alone(u unit) bool {
+	switch r.cfg.Strategy {
+	case ingest.ChunkRows:
+		return u.kind == ingest.BlockTable && !u.heads
+	case ingest.ChunkSentences:
+		return repeats(u)
+	default:
+		return false
+	}
 }
 
 // enter puts a heading into the path.
@@ -121,15 +160,18 @@ func sharedPath(a, b []string) []string {
 
 // take adds a unit, closing the segment before it when it would become too large.
 func (r *run) take(out []ingest.Segment, u unit) []ingest.Segment {
+	if r.cfg.ParentSize > 0 && r.fresh > 0 && r.openCost+r.cost+r.costOf(u) > r.cfg.ParentSize {
+		out = r.endParent(r.end(out))
+	}
 	switch {
 	case u.parted:
 		out = r.flush(out)
 		r.held, r.cost, r.fresh = nil, 0, 0
-	case r.fresh > 0 && r.cost+r.costOf(u) > r.s.cfg.Size:
+	case r.fresh > 0 && r.cost+r.costOf(u) > r.cfg.Size:
 		out = r.flush(out)
 		r.keepOverlap(u)
 	}
-	for len(r.held) > 0 && r.fresh == 0 && r.cost+r.costOf(u) > r.s.cfg.Size {
+	for len(r.held) > 0 && r.fresh == 0 && r.cost+r.costOf(u) > r.cfg.Size {
 		r.held = slices.Delete(r.held, 0, 1)
 		r.recount()
 	}
@@ -147,7 +189,7 @@ func (r *run) take(out []ingest.Segment, u unit) []ingest.Segment {
 func (r *run) costOf(u unit) int {
 	switch {
 	case len(r.held) == 0 && u.head != "":
-		return u.cost + r.s.count(u.head) + joinCost
+		return u.cost + r.count(u.head) + joinCost
 	case len(r.held) > 0 && r.held[len(r.held)-1].block != u.block:
 		return u.cost + joinCost
 	}
@@ -169,13 +211,13 @@ func (r *run) keepOverlap(next unit) {
 	keep, cost := len(r.held), 0
 	for keep > 0 && repeats(r.held[keep-1]) && repeats(next) {
 		c := r.held[keep-1].cost
-		lastOnly := keep == len(r.held) && c <= 2*r.s.cfg.Overlap
-		if cost+c > r.s.cfg.Overlap && !lastOnly {
+		lastOnly := keep == len(r.held) && c <= 2*r.cfg.Overlap
+		if cost+c > r.cfg.Overlap && !lastOnly {
 			break
 		}
 		cost += c
 		keep--
-		if cost > r.s.cfg.Overlap {
+		if cost > r.cfg.Overlap {
 			break
 		}
 	}
@@ -194,9 +236,24 @@ func repeats(u unit) bool {
 	return u.kind == ingest.BlockParagraph || u.kind == ingest.BlockList
 }
 
-// drop forgets all held units.
-func (r *run) drop() {
+// end makes a segment of the held units, if any of them is new, and forgets them.
+func (r *run) end(out []ingest.Segment) []ingest.Segment {
+	out = r.flush(out)
 	r.held, r.cost, r.fresh, r.body, r.curPath = nil, 0, 0, false, nil
+	return out
+}
+
+// endParent returns the segments of the open parent, each with the range of all of them.
+func (r *run) endParent(out []ingest.Segment) []ingest.Segment {
+	for _, seg := range r.open {
+		seg.Around = [2]int{r.open[0].Index, r.open[len(r.open)-1].Index}
+		if len(r.open) == 1 {
+			seg.Around = [2]int{}
+		}
+		out = append(out, seg)
+	}
+	r.open, r.openCost, r.openPath = nil, 0, nil
+	return out
 }
 
 // flush makes a segment of the held units if any of them is new.
@@ -227,9 +284,19 @@ func (r *run) flush(out []ingest.Segment) []ingest.Segment {
 		Index: r.index, Text: body, Page: first.page, PageBreaks: breaks, HeadingPath: r.curPath,
 		ByteStart: first.start, ByteEnd: last.end() - int64(trailing), Tokens: r.cost,
 	}
-	if r.s.cfg.Mode == ModeChars {
+	if r.cfg.Unit == ingest.ChunkChars {
 		seg.Tokens = estimateTokens(body)
 	}
+	if r.cfg.Window > 0 {
+		seg.Around = [2]int{max(0, r.index-r.cfg.Window), r.index + r.cfg.Window}
+	}
 	r.index++
-	return append(out, seg)
+	if r.cfg.ParentSize == 0 {
+		return append(out, seg)
+	}
+	if len(r.open) == 0 {
+		r.openPath = r.curPath
+	}
+	r.open, r.openCost = append(r.open, seg), r.openCost+r.cost
+	return out
 }

@@ -14,9 +14,9 @@ import (
 )
 
 func runAll(t require.TestingT, cfg Config, blocks []ingest.Block) []ingest.Segment {
-	s, err := New(cfg)
+	s, err := New(cfg, 0)
 	require.NoError(t, err)
-	r := s.NewRun()
+	r := s.NewRun(ingest.Chunking{})
 	var out []ingest.Segment
 	for _, b := range blocks {
 		out = append(out, r.Add(b)...)
@@ -100,7 +100,7 @@ func TestNeverCutsInsideASentenceThatFits(t *testing.T) {
 	english := strings.Repeat("The reclaimer finds the expired lease and takes the task over with a new fence. ", 200)
 	chinese := strings.Repeat("持久化异步入库任务把文档切成段落，再写入向量库。他问：“可以重试吗？”她说：“可以。”", 200)
 	for name, text := range map[string]string{"english": english, "chinese": chinese} {
-		for _, cfg := range []Config{NewDefaultConfig(), {Mode: ModeChars, Overlap: -1}} {
+		for _, cfg := range []Config{NewDefaultConfig(), {Mode: ingest.ChunkChars, Overlap: -1}} {
 			segs := runAll(t, cfg, []ingest.Block{para(strings.TrimSpace(text))})
 			require.Greater(t, len(segs), 3, name)
 			for _, s := range segs {
@@ -176,12 +176,11 @@ func TestHostileRunsStayQuickAndBounded(t *testing.T) {
 
 func TestValidateNamesEveryProblem(t *testing.T) {
 	t.Parallel()
-	err := Config{Mode: ModeTokens, Size: 5, Overlap: 900}.Validate()
+	err := Config{Mode: ingest.ChunkTokens, Size: 5, Overlap: 900}.Validate()
 	require.ErrorContains(t, err, "CHUNK_SIZE")
 	require.ErrorContains(t, err, "CHUNK_OVERLAP")
 	require.ErrorContains(t, Config{Mode: "words"}.Validate(), "CHUNK_MODE")
-	require.NoError(t, Config{Mode: ModeChars, Size: 900, Overlap: 120}.Validate())
-	require.Equal(t, Config{Mode: ModeChars, Size: 900, Overlap: 120}, Config{Mode: ModeChars, Overlap: -1}.Resolved())
+	require.NoError(t, Config{Mode: ingest.ChunkChars, Size: 900, Overlap: 120}.Validate())
 }
 
 var pieces = []string{"Dr. Smith said no. ", "Is it? ", "一句话。", "他说：“好”。", "word ", "\n", "\n\n", "a,b;c: ", strings.Repeat("x", 300), "é", "𠮷", "👩‍👩‍👧 ", "3.14 ", "\t", "“", "”", "| "}
@@ -202,9 +201,15 @@ func TestNothingIsLostAndSizesAreBounded(t *testing.T) {
 
 func configGen() *rapid.Generator[Config] {
 	return rapid.Custom(func(t *rapid.T) Config {
-		mode := rapid.SampledFrom([]Mode{ModeTokens, ModeChars}).Draw(t, "mode")
+		mode := rapid.SampledFrom([]ingest.ChunkUnit{ingest.ChunkTokens, ingest.ChunkChars}).Draw(t, "mode")
 		size := rapid.IntRange(100, 600).Draw(t, "size")
-		return Config{Mode: mode, Size: size, Overlap: rapid.IntRange(0, size/2).Draw(t, "overlap")}
+		strategy := rapid.SampledFrom([]ingest.ChunkStrategy{
+			ingest.ChunkRecursive, ingest.ChunkHeadings, ingest.ChunkRows, ingest.ChunkSentences, ingest.ChunkParents,
+		}).Draw(t, "strategy")
+		if strategy == ingest.ChunkSentences || strategy == ingest.ChunkParents {
+			return Config{Strategy: strategy, Mode: mode, Size: size, Overlap: -1}
+		}
+		return Config{Strategy: strategy, Mode: mode, Size: size, Overlap: rapid.IntRange(0, size/2).Draw(t, "overlap")}
 	})
 }
 
@@ -224,7 +229,7 @@ func checkProperties(t require.TestingT, blocks []ingest.Block, cfg Config) {
 		require.Greater(t, s.ByteEnd, covered, "segment %d brings nothing new", i)
 		covered = s.ByteEnd
 		require.True(t, strings.HasSuffix(s.Text, strings.TrimSpace(text[s.ByteStart:s.ByteEnd])), "segment %d is its byte range", i)
-		if cfg.Mode == ModeChars {
+		if cfg.Mode == ingest.ChunkChars {
 			require.LessOrEqual(t, utf8.RuneCountInString(s.Text), cfg.Size)
 		} else {
 			require.LessOrEqual(t, s.Tokens, cfg.Size)
@@ -242,7 +247,7 @@ func FuzzSplit(f *testing.F) {
 			return
 		}
 		size = 100 + abs(size)%500
-		cfg := Config{Mode: ModeChars, Size: size, Overlap: abs(overlap) % (size / 2)}
+		cfg := Config{Mode: ingest.ChunkChars, Size: size, Overlap: abs(overlap) % (size / 2)}
 		checkProperties(t, []ingest.Block{heading(1, strings.TrimSpace(title)), para(strings.TrimSpace(text)), {Kind: ingest.BlockTable, Text: strings.TrimSpace(text)}, {Kind: ingest.BlockCode, Text: strings.TrimSpace(text)}}, cfg)
 	})
 }

@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/millweir/millweir/pkg/ingest"
 )
 
 func TestTokenCountsOfManyWritings(t *testing.T) {
@@ -25,32 +27,31 @@ func TestSizesThatAreNotSet(t *testing.T) {
 		fine bool
 	}{
 		"defaults":                  {NewDefaultConfig(), true},
-		"characters":                {Config{Mode: ModeChars, Overlap: -1}, true},
-		"no overlap":                {Config{Mode: ModeTokens, Size: 100}, true},
-		"an overlap of the size":    {Config{Mode: ModeChars, Size: 100, Overlap: 100}, false},
-		"an overlap above the size": {Config{Mode: ModeChars, Size: 100, Overlap: 5000}, false},
-		"a size below zero":         {Config{Mode: ModeChars, Size: -5, Overlap: -1}, false},
+		"characters":                {Config{Mode: ingest.ChunkChars, Overlap: -1}, true},
+		"no overlap":                {Config{Mode: ingest.ChunkTokens, Size: 100}, true},
+		"an overlap of the size":    {Config{Mode: ingest.ChunkChars, Size: 100, Overlap: 100}, false},
+		"an overlap above the size": {Config{Mode: ingest.ChunkChars, Size: 100, Overlap: 5000}, false},
+		"a size below zero":         {Config{Mode: ingest.ChunkChars, Size: -5, Overlap: -1}, false},
 		"an unknown mode":           {Config{Mode: "words", Overlap: -1}, false},
 	} {
 		err := c.cfg.Validate()
 		require.Equal(t, c.fine, err == nil, "%s: %v", name, err)
 		if !c.fine {
 			require.ErrorContains(t, err, "CHUNK_", name)
-			_, err = New(c.cfg)
+			_, err = New(c.cfg, 0)
 			require.Error(t, err, name)
 			continue
 		}
-		resolved := c.cfg.Resolved()
+		resolved := mustNew(t, c.cfg).of(ingest.Chunking{})
 		require.Positive(t, resolved.Size, name)
 		require.GreaterOrEqual(t, resolved.Overlap, 0, name)
 		require.Less(t, resolved.Overlap, resolved.Size, name)
-		require.Equal(t, resolved, resolved.Resolved(), "once is enough")
 	}
 }
 
 func TestTableHeadersThatAreTooLarge(t *testing.T) {
 	t.Parallel()
-	r := &run{s: mustNew(t, Config{Mode: ModeChars, Size: 300, Overlap: 0})}
+	r := mustNew(t, Config{Mode: ingest.ChunkChars, Size: 300, Overlap: 0}).NewRun(ingest.Chunking{}).(*run)
 	require.Equal(t, "a | b", r.tableHead([]string{"a | b", "1 | 2"}))
 	require.Empty(t, r.tableHead([]string{strings.Repeat("head ", 40), "1"}), "it would take a third of every piece")
 	require.Empty(t, r.tableHead(nil))
@@ -58,7 +59,7 @@ func TestTableHeadersThatAreTooLarge(t *testing.T) {
 
 func mustNew(t *testing.T, cfg Config) *Splitter {
 	t.Helper()
-	s, err := New(cfg)
+	s, err := New(cfg, 0)
 	require.NoError(t, err)
 	return s
 }

@@ -13,7 +13,7 @@ import (
 func (r *run) units(b ingest.Block) []unit {
 	var pieces []string
 	head := ""
-	limit := r.s.cfg.Size - joinCost
+	limit := r.cfg.Size - joinCost
 	switch b.Kind {
 	case ingest.BlockCode, ingest.BlockTable:
 		pieces = strings.SplitAfter(b.Text, "\n")
@@ -21,7 +21,7 @@ func (r *run) units(b ingest.Block) []unit {
 			head = r.tableHead(pieces)
 		}
 		if head != "" {
-			limit -= r.s.count(head) + joinCost
+			limit -= r.count(head) + joinCost
 		}
 	case ingest.BlockHeading:
 		pieces = []string{b.Text}
@@ -37,6 +37,7 @@ func (r *run) units(b ingest.Block) []unit {
 			if i > 0 {
 				u.head = head
 			}
+			u.heads = i == 0 && head != ""
 			if strings.TrimSpace(part.text) != "" {
 				out, parted = append(out, u), false
 				continue
@@ -59,7 +60,7 @@ func (r *run) tableHead(rows []string) string {
 		return ""
 	}
 	head := strings.TrimRight(rows[0], "\n")
-	if len(head) > 8*r.s.cfg.Size || r.s.count(head) > r.s.cfg.Size/3 {
+	if len(head) > 8*r.cfg.Size || r.count(head) > r.cfg.Size/3 {
 		return ""
 	}
 	return head
@@ -74,7 +75,7 @@ type part struct {
 // bounded returns the piece itself when it fits, else parts that do.
 func (r *run) bounded(piece string, limit int) []part {
 	if len(piece) <= 16*limit {
-		if cost := r.s.count(piece); cost <= limit {
+		if cost := r.count(piece); cost <= limit {
 			return []part{{piece, cost}}
 		}
 	}
@@ -96,7 +97,7 @@ func (r *run) cut(piece string, limit int) []part {
 	words := wordsOf(piece)
 	costs := make([]int, len(words))
 	for i, w := range words {
-		costs[i] = max(r.s.count(w.text), 1)
+		costs[i] = max(r.count(w.text), 1)
 	}
 	for start := 0; start < len(words); {
 		end, cost := start, 0

@@ -403,7 +403,7 @@ func (r *acceptRun) makeBases(ctx context.Context, names map[sqldb.Pair]bool, fo
 	var params []any
 	made := slices.SortedFunc(maps.Keys(missing), sqldb.Pair.Compare)
 	for _, k := range made {
-		params = append(params, ingest.NewID(), k[0], k[1], k[1], ingest.SearchAuto, r.m.Now, r.m.Now, catalog.Never())
+		params = append(params, ingest.NewID(), k[0], k[1], k[1], ingest.SearchAuto, nil, r.m.Now, r.m.Now, catalog.Never())
 	}
 	if _, err := r.tx.ExecContext(ctx, r.app.q.Rows("BasesInsert", len(made)), params...); err != nil {
 		return fmt.Errorf("make knowledge bases: %w", err)

@@ -39,7 +39,7 @@ func (w *world) harm(how, name string) {
 // base makes a knowledge base and returns its name.
 func (w *world) base(name string) string {
 	w.T.Helper()
-	_, err := w.App.CreateBase(w.T.Context(), w.Caller, name, "")
+	_, err := w.App.CreateBase(w.T.Context(), w.Caller, name, ingest.BaseSettings{})
 	require.NoError(w.T, err)
 	return name
 }

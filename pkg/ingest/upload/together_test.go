@@ -138,7 +138,7 @@ func TestTheSameBytesInOneBatch(t *testing.T) {
 func TestTheSameBytesForTwoBasesInOneBatch(t *testing.T) {
 	t.Parallel()
 	onEachDatabase(t, func(t *testing.T, w *world) {
-		other, err := w.App.CreateBase(t.Context(), w.Caller, "other", "")
+		other, err := w.App.CreateBase(t.Context(), w.Caller, "other", ingest.BaseSettings{})
 		require.NoError(t, err)
 		s := w.counted()
 		a, b, c := w.file("one\n"), w.file("one\n"), w.file("two\n")

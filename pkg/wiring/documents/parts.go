@@ -140,6 +140,7 @@ func (p *Parts) CheckUploads(ctx context.Context, a *app.App, writes bool) error
 // Application makes the application over the parts.
 func (p *Parts) Application(s Shared, d ingest.Deps, maxUpload int64) (*app.App, error) {
 	d.Store, d.Embedder, d.Vectors = p.Store, p.Embedder, p.Vectors
+	d.MaxTokens = s.Embedding.MaxTokens
 	d.Log, d.Redact = p.Env.Log, telemetry.Redact
 	d.Tasks = map[string]tasks.Type{workflow.Type: workflow.NewRecords(p.Store.Dialect())}
 	d.TagEmbed = func(ctx context.Context, taskID string, fence int64, batch string) context.Context {

@@ -100,7 +100,7 @@ func services(p *documents.Parts, s *Settings, role Role, deps taskrun.Deps) ([]
 	}
 	p.Later(pool.Close)
 	p.Watch(pool.Collector())
-	splitter, err := split.New(s.Content.Split)
+	splitter, err := split.New(s.Content.Split, s.Shared.Embedding.MaxTokens)
 	if err != nil {
 		return nil, fmt.Errorf("CHUNK_*: %w", err)
 	}

@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -308,6 +309,24 @@ func TestBases(t *testing.T) {
 		b.refused(b.send(ada, http.MethodPatch, one, body), http.StatusUnprocessableEntity, web.CodeInvalidField)
 	}
 	b.refused(b.send(ada, http.MethodPatch, one, `{"name":"other"}`), http.StatusBadRequest, web.CodeBadJSON)
+	require.Nil(t, made.Chunking)
+	w = b.send(ada, http.MethodPatch, one, `{"chunking":{"strategy":"parents","parentSize":512}}`)
+	require.Equal(t, http.StatusOK, w.Code, w.Body.String())
+	cut := decode[wire.Base](t, w)
+	require.Equal(t, "vector", cut.SearchMode, "it stays")
+	require.JSONEq(t, `{"strategy":"parents","unit":"tokens","size":128,"overlap":0,"parentSize":512}`, jsonOf(t, cut.Chunking))
+	require.Nil(t, decode[wire.Base](t, b.send(ada, http.MethodPatch, one, `{"chunking":null}`)).Chunking)
+	for body, field := range map[string]string{
+		`{"chunking":{"strategy":"semantic"}}`: "chunking.strategy", `{"chunking":{"size":1}}`: "chunking.size", `{"chunking":{"window":2}}`: "chunking.window",
+	} {
+		w = b.send(ada, http.MethodPatch, one, body)
+		b.refused(w, http.StatusUnprocessableEntity, web.CodeInvalidField)
+		require.Contains(t, w.Body.String(), field)
+		b.refused(b.send(ada, http.MethodPost, path, `{"name":"n",`+body[1:]), http.StatusUnprocessableEntity, web.CodeInvalidField)
+	}
+	for _, body := range []string{`{"chunking":{"strategies":"rows"}}`, `{"chunking":"rows"}`, `{"chunking":{"size":"12"}}`, `{"chunking":[]}`} {
+		b.refused(b.send(ada, http.MethodPatch, one, body), http.StatusBadRequest, web.CodeBadJSON)
+	}
 	b.refused(b.send(bob, http.MethodPatch, one, `{"searchMode":"text"}`), http.StatusNotFound, web.CodeBaseNotFound)
 	b.refused(b.send(ada, http.MethodPost, path, `{"name":"n","searchMode":"magic"}`), http.StatusUnprocessableEntity, web.CodeInvalidField)
 	w = b.send(ada, http.MethodPost, path, `{"name":"n","searchMode":"hybrid"}`)
@@ -466,4 +485,11 @@ func TestKeysOfOperators(t *testing.T) {
 	require.Contains(t, b.log.String(), "API key created")
 	none := newBench(t, func(_ *Config, d *Deps) { d.Keys = nil })
 	none.refused(none.get(operator, path), http.StatusNotFound, web.CodeNotFound)
+}
+
+func jsonOf(t *testing.T, v any) string {
+	t.Helper()
+	text, err := json.Marshal(v)
+	require.NoError(t, err)
+	return string(text)
 }

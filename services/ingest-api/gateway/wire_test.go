@@ -103,6 +103,10 @@ func fitsKind(t *testing.T, root, property apidoc.Object, goType reflect.Type, a
 	if goType.Kind() == reflect.Interface {
 		return // values of several kinds, which the schema tells
 	}
+	if strings.HasPrefix(goType.Name(), "Optional[") {
+		value, _ := goType.FieldByName("Value")
+		goType = value.Type
+	}
 	null := false
 	if options, ok := property["oneOf"].([]any); ok {
 		for _, one := range options {

@@ -74,7 +74,7 @@ var anna = ingest.Caller{Scope: taskstate.Scope{UserID: "anna", Role: taskstate.
 func accepted(t *testing.T) (ids []string) {
 	t.Helper()
 	opened(t, func(p *documents.Parts, a *gateway.Application) {
-		_, err := a.CreateBase(t.Context(), anna, "letters", "")
+		_, err := a.CreateBase(t.Context(), anna, "letters", ingest.BaseSettings{})
 		require.NoError(t, err)
 		for _, text := range []string{"one <& two", "two", "ended"} {
 			f, err := a.Receive(t.Context(), strings.NewReader(text), "a.txt")

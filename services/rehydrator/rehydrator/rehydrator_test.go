@@ -238,7 +238,7 @@ func TestALostDatabaseComesBack(t *testing.T) {
 			t.Parallel()
 			s := newSite(t, in, "")
 			anna := ingest.Caller{Scope: taskstate.Scope{UserID: "anna", Role: taskstate.RoleUser}}
-			_, err := s.app.CreateBase(t.Context(), anna, "letters", "")
+			_, err := s.app.CreateBase(t.Context(), anna, "letters", ingest.BaseSettings{})
 			require.NoError(t, err)
 			ids := append(s.upload("letters", "one", "two"), s.upload("", "three")...)
 			s.copied(3)

@@ -4,17 +4,17 @@
 -- ---------------------------------------------------------------- bases
 
 -- name: BaseOfUser
-SELECT id, user_id, name, model_key, dim, search_mode, created_at, updated_at
+SELECT id, user_id, name, model_key, dim, search_mode, chunking, created_at, updated_at
 FROM knowledge_base
 WHERE id = ? AND user_id = ? AND deleted_at IS NULL;
 
 -- name: BaseNamed
-SELECT id, user_id, name, model_key, dim, search_mode, created_at, updated_at
+SELECT id, user_id, name, model_key, dim, search_mode, chunking, created_at, updated_at
 FROM knowledge_base
 WHERE user_id = ? AND live_name = ?;
 
 -- name: BaseReachable
-SELECT id, user_id, name, model_key, dim, search_mode, created_at, updated_at
+SELECT id, user_id, name, model_key, dim, search_mode, chunking, created_at, updated_at
 FROM knowledge_base
 WHERE id = ? AND (? = 1 OR user_id = ?) AND deleted_at IS NULL;
 
@@ -28,8 +28,8 @@ UPDATE knowledge_base SET model_key = ?, dim = ?, updated_at = ? WHERE id = ? AN
 -- name: BaseModel
 SELECT model_key, dim FROM knowledge_base WHERE id = ?;
 
--- name: BaseSetSearchMode
-UPDATE knowledge_base SET search_mode = ?, updated_at = ? WHERE id = ?;
+-- name: BaseSet
+UPDATE knowledge_base SET search_mode = ?, chunking = ?, updated_at = ? WHERE id = ?;
 
 -- name: BaseTombstone
 UPDATE knowledge_base SET live_name = NULL, deleted_at = ?, updated_at = ?, sweep_at = ? WHERE id = ? AND deleted_at IS NULL;
@@ -94,8 +94,8 @@ SELECT id, user_id, name FROM knowledge_base WHERE (@any user_id = ? AND live_na
 SELECT id, user_id, name FROM knowledge_base WHERE deleted_at IS NULL AND (@any id = ? AND user_id = ?) @forshare;
 
 -- name: BasesInsert
-INSERT INTO knowledge_base (id, user_id, name, live_name, search_mode, created_at, updated_at, sweep_at)
-VALUES (@rows:8)
+INSERT INTO knowledge_base (id, user_id, name, live_name, search_mode, chunking, created_at, updated_at, sweep_at)
+VALUES (@rows:9)
 ON CONFLICT DO NOTHING;
 
 -- What has the uploads' bytes already: live documents of their bases, and stored files of their users, the oldest first.
@@ -156,7 +156,7 @@ SELECT path FROM stored_file WHERE id = ? @forupdate;
 -- What runs work on: the open versions of their tasks, with the documents as they are now.
 -- name: WorkLoad
 SELECT v.task_id, v.id, v.document_id, v.base_id, v.no, v.upload_no, v.title,
-       f.path, f.sha256, f.bytes, d.deleted_at, d.visible_upload_no, b.model_key, b.dim
+       f.path, f.sha256, f.bytes, d.deleted_at, d.visible_upload_no, b.model_key, b.dim, b.chunking
 FROM document_version v
 JOIN knowledge_document d ON d.id = v.document_id
 JOIN knowledge_base b ON b.id = v.base_id
@@ -187,7 +187,7 @@ FROM document_version v
 WHERE v.id IN (@list);
 
 -- name: OwnRows
-SELECT id, segment_index, vector_id, birth_version_id, stored FROM knowledge_segment WHERE version_id = ? ORDER BY segment_index;
+SELECT id, segment_index, vector_id, birth_version_id, stored, COALESCE(around_from, 0), COALESCE(around_to, 0) FROM knowledge_segment WHERE version_id = ? ORDER BY segment_index;
 
 -- name: RowsDelete
 DELETE FROM knowledge_segment WHERE id IN (@list);
@@ -209,14 +209,15 @@ SELECT vector_id FROM knowledge_segment WHERE version_id = ? AND vector_id IN (@
 
 -- name: SegmentInsert
 INSERT INTO knowledge_segment (document_id, version_id, version, segment_index, content, text_hash, vector_id, birth_version_id,
-                               page, page_breaks, heading_path, byte_start, byte_end, tokens)
-VALUES (@rows:14)
+                               page, page_breaks, heading_path, byte_start, byte_end, tokens, around_from, around_to)
+VALUES (@rows:16)
 ON CONFLICT DO NOTHING;
 
 -- With the last rows: what the versions are made of, and with what. @cases is WHEN ? THEN ? for each of them.
 -- name: VersionsBuilt
 UPDATE document_version
-SET model_key = ?, extractor = ?, splitter = ?, updated_at = ?,
+SET model_key = ?, extractor = ?, updated_at = ?,
+    splitter = CASE id@cases ELSE splitter END,
     dim = CASE id@cases ELSE dim END,
     segment_count = CASE id@cases ELSE segment_count END,
     pages = CASE id@cases ELSE pages END,

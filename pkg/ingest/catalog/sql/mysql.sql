@@ -10,8 +10,8 @@ FROM knowledge_base FORCE INDEX (PRIMARY)
 WHERE deleted_at IS NULL AND (@any id = ? AND user_id = ?) @forshare;
 
 -- name: BasesInsert
-INSERT INTO knowledge_base (id, user_id, name, live_name, search_mode, created_at, updated_at, sweep_at)
-VALUES (@rows:8)
+INSERT INTO knowledge_base (id, user_id, name, live_name, search_mode, chunking, created_at, updated_at, sweep_at)
+VALUES (@rows:9)
 ON DUPLICATE KEY UPDATE id = id;
 
 -- name: DocumentsWhole
@@ -46,8 +46,8 @@ ON DUPLICATE KEY UPDATE vector_id = vector_id;
 
 -- name: SegmentInsert
 INSERT INTO knowledge_segment (document_id, version_id, version, segment_index, content, text_hash, vector_id, birth_version_id,
-                               page, page_breaks, heading_path, byte_start, byte_end, tokens)
-VALUES (@rows:14)
+                               page, page_breaks, heading_path, byte_start, byte_end, tokens, around_from, around_to)
+VALUES (@rows:16)
 ON DUPLICATE KEY UPDATE id = id;
 
 -- name: LedgerInsert

@@ -1,7 +1,7 @@
 -- Reads of documents, bases and segments. Fragments that begin with AND are appended to a list's statement.
 
 -- name: BaseList
-SELECT b.id, b.user_id, b.name, b.model_key, b.dim, b.search_mode, b.created_at, b.updated_at
+SELECT b.id, b.user_id, b.name, b.model_key, b.dim, b.search_mode, b.chunking, b.created_at, b.updated_at
   FROM knowledge_base b
  WHERE b.deleted_at IS NULL
 
@@ -155,7 +155,7 @@ SELECT s.segment_index, s.content, s.page, s.page_breaks, s.heading_path, s.byte
 -- Rows of versions closed since the fetch began come too: they say that a switch happened meanwhile.
 SELECT s.vector_id, CASE WHEN d.visible_version_id = s.version_id AND d.deleted_at IS NULL THEN 1 ELSE 0 END,
        d.id, d.title, d.file_name, s.version, s.segment_index, s.page, s.page_breaks, s.heading_path, s.content,
-       COALESCE(d.metadata, '')
+       COALESCE(s.around_from, 0), COALESCE(s.around_to, 0), COALESCE(d.metadata, '')
   FROM knowledge_segment s
   JOIN knowledge_document d ON d.id = s.document_id
   JOIN document_version v ON v.id = s.version_id
@@ -168,7 +168,7 @@ SELECT s.vector_id, CASE WHEN d.visible_version_id = s.version_id AND d.deleted_
 -- too: they say that a switch happened meanwhile. So does the first segment of a version that an earlier statement took hits from.
 SELECT s.version_id, s.text_hash, CASE WHEN d.visible_version_id = s.version_id AND d.deleted_at IS NULL THEN 1 ELSE 0 END,
        d.id, d.title, d.file_name, s.version, s.segment_index, s.page, s.page_breaks, s.heading_path, s.content,
-       COALESCE(d.metadata, '')
+       COALESCE(s.around_from, 0), COALESCE(s.around_to, 0), COALESCE(d.metadata, '')
   FROM knowledge_segment s
   JOIN knowledge_document d ON d.id = s.document_id
   JOIN document_version v ON v.id = s.version_id
@@ -178,6 +178,14 @@ SELECT s.version_id, s.text_hash, CASE WHEN d.visible_version_id = s.version_id 
 
 -- name: TextJoinMatches
 (@any s.version_id = ? AND s.segment_index = ?)
+
+-- name: SearchAround
+-- The segments that hits show around them, in the order of their documents' text.
+SELECT s.document_id, s.segment_index, s.content, s.byte_start, s.byte_end
+  FROM knowledge_segment s
+  JOIN knowledge_document d ON d.visible_version_id = s.version_id
+ WHERE (@any d.id = ? AND s.version = ? AND s.segment_index BETWEEN ? AND ?)
+ ORDER BY s.document_id, s.segment_index
 
 -- name: SearchBirths
 -- The versions that the visible vectors of a base were born in.

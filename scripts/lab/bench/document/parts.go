@@ -44,7 +44,7 @@ func newParts(ctx context.Context, root string, w *world.World, embedURL string,
 	if p.pool, err = extract.NewPool(cfg, slog.New(slog.DiscardHandler)); err != nil {
 		return nil, err
 	}
-	if p.splitter, err = split.New(split.NewDefaultConfig()); err != nil {
+	if p.splitter, err = split.New(split.NewDefaultConfig(), 0); err != nil {
 		return nil, err
 	}
 	ec := openai.NewDefaultConfig()
@@ -106,7 +106,7 @@ func (p *parts) extractOne(ctx context.Context, path string) ([]string, error) {
 	}
 	defer func() { _ = f.Close() }()
 	var texts []string
-	run := p.splitter.NewRun()
+	run := p.splitter.NewRun(ingest.Chunking{})
 	keep := func(segments []ingest.Segment) {
 		for _, s := range segments {
 			texts = append(texts, s.Text)

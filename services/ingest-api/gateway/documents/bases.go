@@ -1,6 +1,7 @@
 package documents
 
 import (
+	"fmt"
 	"net/http"
 	"net/url"
 	"strings"
@@ -45,11 +46,16 @@ func (g *Handler) createBase(c *gin.Context) error {
 	if web.IsUUID(strings.ToLower(name)) {
 		return web.Errorf(web.CodeInvalidField, "name looks like an id, and routes take either").About("name")
 	}
-	mode, err := searchMode("searchMode", body.SearchMode)
-	if err != nil {
+	settings := ingest.BaseSettings{}
+	if settings.SearchMode, err = searchMode("searchMode", body.SearchMode); err != nil {
 		return err
 	}
-	b, err := g.Svc.CreateBase(c.Request.Context(), web.Caller(c), name, mode)
+	if body.Chunking != nil {
+		if settings.Chunking, err = chunking(*body.Chunking); err != nil {
+			return err
+		}
+	}
+	b, err := g.Svc.CreateBase(c.Request.Context(), web.Caller(c), name, settings)
 	if err != nil {
 		return err
 	}
@@ -68,22 +74,45 @@ func (g *Handler) changeBase(c *gin.Context, name string) error {
 	if err := web.ReadJSON(c, &body, false); err != nil {
 		return err
 	}
-	mode, err := searchMode("searchMode", body.SearchMode)
-	if err != nil {
+	settings := ingest.BaseSettings{}
+	var err error
+	if settings.SearchMode, err = searchMode("searchMode", body.SearchMode); err != nil {
 		return err
 	}
-	if mode == "" {
-		return web.Errorf(web.CodeInvalidField, "searchMode is empty").About("searchMode")
+	var detail []string
+	if settings.SearchMode != "" {
+		detail = append(detail, "searchMode "+string(settings.SearchMode))
 	}
-	who := g.Trail.Acting(c, audit.BaseChange, name, "searchMode "+string(mode))
+	switch {
+	case body.Chunking.Value != nil:
+		if settings.Chunking, err = chunking(*body.Chunking.Value); err != nil {
+			return err
+		}
+		detail = append(detail, fmt.Sprintf("chunking %s", settings.Chunking.Column()))
+	case body.Chunking.Set:
+		settings.Chunking = &ingest.Chunking{}
+		detail = append(detail, "chunking of the operator")
+	}
+	if len(detail) == 0 {
+		return web.Errorf(web.CodeInvalidField, "nothing is changed; send searchMode or chunking").About("searchMode")
+	}
+	who := g.Trail.Acting(c, audit.BaseChange, name, strings.Join(detail, ", "))
 	who.Guard = views.IfMatch(c)
-	b, err := g.Svc.SetSearchMode(c.Request.Context(), who, name, mode)
+	b, err := g.Svc.ChangeBase(c.Request.Context(), who, name, settings)
 	if err != nil {
 		return err
 	}
 	v := views.Base(b)
 	c.Writer.Header().Set("ETag", web.ETag(v))
 	return web.JSON(c, http.StatusOK, v)
+}
+
+// chunking reads what a client says of how documents are cut.
+func chunking(w wire.Chunking) (*ingest.Chunking, error) {
+	c, err := ingest.ChunkOptions{
+		Strategy: ingest.ChunkStrategy(w.Strategy), Unit: ingest.ChunkUnit(w.Unit), Size: w.Size, Overlap: w.Overlap, ParentSize: w.ParentSize, Window: w.Window,
+	}.Chunking("chunking.")
+	return &c, err
 }
 
 func (g *Handler) deleteBase(c *gin.Context, name string) error {

@@ -45,7 +45,7 @@ func Hit(h ingest.SearchHit) wire.Hit {
 	return wire.Hit{
 		DocumentID: h.DocumentID, Title: h.Title, FileName: h.FileName, Version: h.Version, SegmentIndex: h.SegmentIndex,
 		Page: wire.NullInt(h.Page), PageFrom: wire.NullInt(h.Page), PageTo: wire.NullInt(h.PageTo), HeadingPath: words(h.HeadingPath),
-		Metadata: h.Metadata.Values(), Text: h.Text,
+		Metadata: h.Metadata.Values(), Text: h.Text, Context: around(h),
 		Sentence: wire.Sentence{
 			Text: h.Sentence.Text, Start: h.Sentence.Start, Page: wire.NullInt(h.Sentence.Page), Highlights: append([][2]int{}, h.Sentence.Highlights...),
 		},
@@ -61,6 +61,29 @@ func Found(f ingest.SearchResult, next string) wire.SearchAnswer {
 	}
 }
 
+// around is the text around a hit; nil: there is none.
+func around(h ingest.SearchHit) *wire.Context {
+	if h.Context == "" {
+		return nil
+	}
+	return &wire.Context{Text: h.Context, FirstSegment: h.Around[0], LastSegment: h.Around[1]}
+}
+
+// chunking is nil for the operator's.
+func chunking(c ingest.Chunking) *wire.Chunking {
+	if c == (ingest.Chunking{}) {
+		return nil
+	}
+	v := &wire.Chunking{Strategy: string(c.Strategy), Unit: string(c.Unit), Size: &c.Size, Overlap: &c.Overlap}
+	if c.ParentSize > 0 {
+		v.ParentSize = &c.ParentSize
+	}
+	if c.Window > 0 {
+		v.Window = &c.Window
+	}
+	return v
+}
+
 // group is a document with its hits; there is at least one.
 func group(hits []ingest.SearchHit) wire.HitGroup {
 	best := hits[0]
@@ -70,7 +93,7 @@ func group(hits []ingest.SearchHit) wire.HitGroup {
 }
 
 func Base(b ingest.Base) wire.Base {
-	v := wire.Base{KnowledgeBaseID: b.ID, Name: b.Name, SearchMode: string(b.SearchMode), CreatedAt: wire.At(b.CreatedAt), UpdatedAt: wire.At(b.UpdatedAt)}
+	v := wire.Base{KnowledgeBaseID: b.ID, Name: b.Name, SearchMode: string(b.SearchMode), Chunking: chunking(b.Chunking), CreatedAt: wire.At(b.CreatedAt), UpdatedAt: wire.At(b.UpdatedAt)}
 	if b.Model.Key != "" {
 		v.Model = &wire.Model{Key: b.Model.Key, Dimension: wire.NullInt(b.Model.Dim)}
 	}
