@@ -43,9 +43,12 @@ type Chunking struct {
 
 // ChunkOptions are the members of a Chunking that somebody has set; nil and empty ones have defaults.
 type ChunkOptions struct {
-	Strategy                          ChunkStrategy
-	Unit                              ChunkUnit
-	Size, Overlap, ParentSize, Window *int
+	Strategy   ChunkStrategy `json:"strategy,omitempty"`
+	Unit       ChunkUnit     `json:"unit,omitempty"`
+	Size       *int          `json:"size,omitempty"`
+	Overlap    *int          `json:"overlap,omitempty"`
+	ParentSize *int          `json:"parentSize,omitempty"`
+	Window     *int          `json:"window,omitempty"`
 }
 
 // chunkDefaults are the sizes that apply when none is set, and what a size may be.

@@ -32,6 +32,8 @@ type Deps struct {
 	Redact    func(string) string // takes secrets out of error texts; nil: as they are
 	// MaxTokens is the longest text that the embedding model takes, in tokens; 0: not known.
 	MaxTokens int
+	// TokenPrice is what a million tokens cost at the embedding model, in whatever currency; 0: not known.
+	TokenPrice float64
 	// TagEmbed adds to an embedding call's context whose call it is; nil: nothing.
 	TagEmbed func(ctx context.Context, taskID string, fence int64, batch string) context.Context
 	Changed  func(ids ...string) // told the ids of tasks that this process changed; nil: nobody waits

@@ -59,6 +59,41 @@ type Segment struct {
 	Tokens      int      `json:"tokens"`
 }
 
+// PreviewRequest asks how a document that there is would be cut.
+type PreviewRequest struct {
+	DocumentID string    `json:"documentId"`
+	Chunking   *Chunking `json:"chunking,omitempty"` // nil: the base's
+	Limit      *int      `json:"limit,omitempty"`    // of segments that are shown; nil: 20
+}
+
+// PreviewReply is the task of a preview, and what it has found.
+type PreviewReply struct {
+	TaskID  string           `json:"taskId"`
+	Status  taskstate.Status `json:"status"`
+	Preview *Preview         `json:"preview"` // null: not yet, or it failed
+	Error   *WorkflowError   `json:"error"`   // of the last attempt; null: there is none
+}
+
+// Preview is what would become of a document. Nothing of it is stored in a base.
+type Preview struct {
+	FileName    string    `json:"fileName"`
+	MediaType   string    `json:"mediaType"`
+	Title       string    `json:"title"` // the document's own; empty: it has none
+	Pages       NullInt   `json:"pages"` // null: the format has none
+	Characters  int64     `json:"characters"`
+	Reader      string    `json:"reader"`      // name and version
+	Chunker     string    `json:"chunker"`     // strategy, version and settings
+	Model       string    `json:"model"`       // key of the embedding model
+	UnreadPages []int     `json:"unreadPages"` // that could not be read
+	Warnings    []string  `json:"warnings"`
+	Segments    int       `json:"segments"` // in all
+	Tokens      int64     `json:"tokens"`   // of all
+	NewTexts    int       `json:"newTexts"` // that have to be paid for
+	NewTokens   int64     `json:"newTokens"`
+	Cost        *float64  `json:"cost"`  // of newTokens, in the currency of EMBEDDING_PRICE; null: that is not set
+	Shown       []Segment `json:"shown"` // the first ones
+}
+
 // SearchRequest asks for segments.
 type SearchRequest struct {
 	Query         string `json:"query"`

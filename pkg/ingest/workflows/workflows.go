@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"strings"
 	"time"
 	"unicode"
@@ -14,6 +15,7 @@ import (
 	"github.com/millweir/millweir/pkg/ingest"
 	"github.com/millweir/millweir/pkg/ingest/app"
 	"github.com/millweir/millweir/pkg/ingest/catalog"
+	"github.com/millweir/millweir/pkg/ingest/pipeline"
 	"github.com/millweir/millweir/pkg/sqldb"
 	"github.com/millweir/millweir/pkg/tasks"
 	"github.com/millweir/millweir/pkg/taskstate"
@@ -73,20 +75,22 @@ type Deleted struct {
 
 // doors are what the workflows work with.
 type doors struct {
-	app   *app.App
-	store taskstate.Database
-	fetch *fetcher
+	app    *app.App
+	store  taskstate.Database
+	fetch  *fetcher
+	worker *pipeline.Worker // nil: this process reads no documents
 }
 
 // New makes the workflows over an application that receives files. networks are those, beside the public ones, from which ingest.url
-// fetches.
-func New(a *app.App, store taskstate.Database, networks Networks) []workflow.Workflow {
-	d := &doors{app: a, store: store, fetch: newFetcher(networks)}
+// fetches. worker reads documents; nil where the workflows are not run.
+func New(a *app.App, store taskstate.Database, networks Networks, worker *pipeline.Worker) []workflow.Workflow {
+	d := &doors{app: a, store: store, fetch: newFetcher(networks), worker: worker}
 	return []workflow.Workflow{
 		{ID: IngestText, Schema: json.RawMessage(textSchema), Text: "text", Run: d.ingesting(d.text)},
 		{ID: IngestURL, Schema: json.RawMessage(urlSchema), Text: "url", Run: d.ingesting(d.url)},
 		{ID: IngestDocument, Schema: json.RawMessage(documentSchema), Text: "documentId", Run: d.ingesting(d.again)},
 		{ID: DeleteDocument, Schema: json.RawMessage(documentSchema), Text: "documentId", Run: run(d.remove)},
+		{ID: PreviewDocument, Schema: json.RawMessage(previewSchema), Text: "documentId", Run: d.preview},
 	}
 }
 
@@ -97,15 +101,18 @@ func run[R any](f func(ctx context.Context, r workflow.Run, c ingest.Caller, p p
 		if err := json.Unmarshal(r.Payload, &p); err != nil {
 			return nil, &workflow.PayloadError{Problem: err.Error()}
 		}
-		t := r.Task
-		c := ingest.Caller{
-			Scope: taskstate.Scope{UserID: t.UserID, Role: taskstate.RoleUser}, Channel: t.Channel, RequestID: t.RequestID, TraceParent: t.TraceParent,
-		}
-		got, err := f(ctx, r, c, p)
+		got, err := f(ctx, r, callerOf(r.Task), p)
 		if err != nil {
 			return nil, failureOf(err)
 		}
 		return json.Marshal(got)
+	}
+}
+
+// callerOf is the user of a task.
+func callerOf(t taskstate.Task) ingest.Caller {
+	return ingest.Caller{
+		Scope: taskstate.Scope{UserID: t.UserID, Role: taskstate.RoleUser}, Channel: t.Channel, RequestID: t.RequestID, TraceParent: t.TraceParent,
 	}
 }
 
@@ -210,24 +217,9 @@ func (d *doors) url(ctx context.Context, _ workflow.Run, _ *ingest.Caller, p pay
 // again opens the stored file of a document's newest upload; it becomes a new version of the same document, unless another comes
 // first.
 func (d *doors) again(ctx context.Context, _ workflow.Run, c *ingest.Caller, p payload) (ingest.Upload, io.ReadCloser, error) {
-	var found catalog.DocumentRow
-	err := d.store.InTx(ctx, func(ctx context.Context, tx taskstate.Tx, _ taskstate.DBClock) (err error) {
-		found, err = d.app.LockDocument(ctx, tx, strings.ToLower(p.DocumentID))
-		return err
-	})
-	if err == nil && found.UserID != c.Scope.UserID {
-		err = ingest.ErrDocumentNotFound
-	}
+	found, file, err := d.newest(ctx, *c, p.DocumentID)
 	if err != nil {
 		return ingest.Upload{}, nil, err
-	}
-	last, err := d.store.Get(ctx, c.Scope, found.LatestTask)
-	if err != nil {
-		return ingest.Upload{}, nil, fmt.Errorf("read the newest upload of document %s: %w", found.ID, err)
-	}
-	file, err := d.app.Folder.Open(last.FilePath)
-	if err != nil {
-		return ingest.Upload{}, nil, ingest.Permanent(ingest.CodeFileMissing, "Upload the file again.", "open the stored file of document %s: %w", found.ID, err)
 	}
 	c.Guard = func(current any) error {
 		if now, is := current.(ingest.Document); is && now.LatestTaskID != found.LatestTask {
@@ -238,6 +230,28 @@ func (d *doors) again(ctx context.Context, _ workflow.Run, c *ingest.Caller, p p
 	return ingest.Upload{
 		File: ingest.ReceivedFile{Name: found.FileName}, Title: found.Title, Metadata: found.Metadata, DocumentID: found.ID, Force: true,
 	}, file, nil
+}
+
+// newest opens the stored file of the newest upload of a document of the caller's.
+func (d *doors) newest(ctx context.Context, c ingest.Caller, document string) (found catalog.DocumentRow, file *os.File, err error) {
+	err = d.store.InTx(ctx, func(ctx context.Context, tx taskstate.Tx, _ taskstate.DBClock) (err error) {
+		found, err = d.app.LockDocument(ctx, tx, strings.ToLower(document))
+		return err
+	})
+	if err == nil && found.UserID != c.Scope.UserID {
+		err = ingest.ErrDocumentNotFound
+	}
+	if err != nil {
+		return found, nil, err
+	}
+	last, err := d.store.Get(ctx, c.Scope, found.LatestTask)
+	if err != nil {
+		return found, nil, fmt.Errorf("read the newest upload of document %s: %w", found.ID, err)
+	}
+	if file, err = d.app.Folder.Open(last.FilePath); err != nil {
+		err = ingest.Permanent(ingest.CodeFileMissing, "Upload the file again.", "open the stored file of document %s: %w", found.ID, err)
+	}
+	return found, file, err
 }
 
 // remove deletes a document.

@@ -36,7 +36,9 @@ func newBench(t *testing.T, w *ingesttest.World, networks string) *bench {
 	allowed, err := workflows.ParseNetworks(networks)
 	require.NoError(t, err)
 	b := &bench{World: w, t: t, all: map[string]workflow.Workflow{}}
-	for _, x := range workflows.New(w.App, w.Store, allowed) {
+	worker, err := w.App.Worker()
+	require.NoError(t, err)
+	for _, x := range workflows.New(w.App, w.Store, allowed, worker) {
 		b.all[x.ID] = x
 	}
 	return b

@@ -14,6 +14,7 @@ import (
 	"github.com/millweir/millweir/pkg/ingest/embed/local"
 	"github.com/millweir/millweir/pkg/ingest/embed/openai"
 	"github.com/millweir/millweir/pkg/ingest/files"
+	"github.com/millweir/millweir/pkg/ingest/pipeline"
 	"github.com/millweir/millweir/pkg/ingest/vector/chroma"
 	"github.com/millweir/millweir/pkg/ingest/vector/embedded"
 	"github.com/millweir/millweir/pkg/ingest/workflows"
@@ -140,7 +141,7 @@ func (p *Parts) CheckUploads(ctx context.Context, a *app.App, writes bool) error
 // Application makes the application over the parts.
 func (p *Parts) Application(s Shared, d ingest.Deps, maxUpload int64) (*app.App, error) {
 	d.Store, d.Embedder, d.Vectors = p.Store, p.Embedder, p.Vectors
-	d.MaxTokens = s.Embedding.MaxTokens
+	d.MaxTokens, d.TokenPrice = s.Embedding.MaxTokens, s.Embedding.Price
 	d.Log, d.Redact = p.Env.Log, telemetry.Redact
 	d.Tasks = map[string]tasks.Type{workflow.Type: workflow.NewRecords(p.Store.Dialect())}
 	d.TagEmbed = func(ctx context.Context, taskID string, fence int64, batch string) context.Context {
@@ -154,8 +155,8 @@ func (p *Parts) Application(s Shared, d ingest.Deps, maxUpload int64) (*app.App,
 	return app.New(d, p.Files, cfg)
 }
 
-// Workflows are the built-in workflows over an application, and those of WORKFLOWS_FILE.
-func (p *Parts) Workflows(s Workflows, a *app.App) (*workflow.Registry, error) {
+// Workflows are the built-in workflows over an application, and those of WORKFLOWS_FILE. worker is nil where they are not run.
+func (p *Parts) Workflows(s Workflows, a *app.App, worker *pipeline.Worker) (*workflow.Registry, error) {
 	more, err := workflow.Load(s.File)
 	if err != nil {
 		return nil, fmt.Errorf("WORKFLOWS_FILE: %w", err)
@@ -164,7 +165,7 @@ func (p *Parts) Workflows(s Workflows, a *app.App) (*workflow.Registry, error) {
 	if err != nil {
 		return nil, fmt.Errorf("INGEST_URL_NETWORKS: %w", err)
 	}
-	all, err := workflow.New(append(workflows.New(a, p.Store, networks), more...)...)
+	all, err := workflow.New(append(workflows.New(a, p.Store, networks, worker), more...)...)
 	if err != nil {
 		return nil, fmt.Errorf("WORKFLOWS_FILE: %w", err)
 	}

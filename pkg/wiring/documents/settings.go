@@ -65,6 +65,7 @@ type Embedding struct {
 	BatchSize  int            `envconfig:"EMBEDDING_BATCH_SIZE" default:"64" allowed:"1..2048" desc:"most texts of one request"`
 	Dimensions int            `envconfig:"EMBEDDING_DIMENSIONS" default:"0" allowed:"0..16384" desc:"dimensions to ask for; 0: the model's own"`
 	MaxTokens  int            `envconfig:"EMBEDDING_MAX_TOKENS" default:"0" allowed:"0..1000000" desc:"longest text that the model takes, in tokens of cl100k_base; no segment is larger; 0: not known"`
+	Price      float64        `envconfig:"EMBEDDING_PRICE" default:"0" allowed:"0.." desc:"what a million tokens cost, in any currency; previews show the cost then"`
 	Timeout    time.Duration  `envconfig:"EMBEDDING_TIMEOUT" default:"2m" allowed:"1s..1h" desc:"longest time of one request"`
 }
 

@@ -54,7 +54,7 @@ func New(p *documents.Parts, s documents.Shared, search Search, maxUpload int64)
 	if s.Queue.Kind == queue.Kafka {
 		events = outbox.NewReader(p.Store, s.Kafka.Topic)
 	}
-	known, err := p.Workflows(s.Workflows, a)
+	known, err := p.Workflows(s.Workflows, a, nil)
 	if err != nil {
 		return nil, err
 	}

@@ -117,7 +117,7 @@ func services(p *documents.Parts, s *Settings, role Role, deps taskrun.Deps) ([]
 	if err != nil {
 		return nil, err
 	}
-	known, err := p.Workflows(s.Shared.Workflows, a)
+	known, err := p.Workflows(s.Shared.Workflows, a, kind)
 	if err != nil {
 		return nil, err
 	}

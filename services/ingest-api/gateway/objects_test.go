@@ -112,6 +112,7 @@ var bodies = map[string]string{
 	"POST /internal/mq/topics/:topic/groups/:group/reset": `{"to":"start"}`,
 	"POST /internal/mq/topics/:topic/trim":                `{"finished":true}`,
 	"POST /api/knowledge/search":                          `{"query":"a"}`,
+	"POST /api/knowledge/preview":                         `{"documentId":"DOCUMENT"}`,
 	"POST /api/workflows/apply":                           `{"workflowId":"ingest.text","chatId":"1","userText":"a","waitForResult":false}`,
 	"POST /internal/keys":                                 `{"userId":"eve"}`,
 	"PATCH /api/knowledge/bases/:base":                    `{"searchMode":"text"}`,
@@ -139,6 +140,8 @@ func (s *site) walk(r web.Route, o belongings, who string) *httptest.ResponseRec
 			target += "?waitSeconds=0"
 		}
 		return s.upload(secret, target, nil, file("b.txt", "other "+rand.Text()))
+	case given && strings.HasSuffix(path, "preview"):
+		return s.send(secret, r.Method, path+"?waitSeconds=0", strings.ReplaceAll(body, "DOCUMENT", o.document))
 	case given:
 		return s.send(secret, r.Method, path, body)
 	case r.Method == http.MethodPost && strings.HasSuffix(path, "bases"):

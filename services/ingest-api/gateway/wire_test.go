@@ -28,6 +28,7 @@ var described = map[string]reflect.Type{
 	"Reason": of[wire.Reason](), "Stats": of[wire.Stats](),
 	"Document": of[wire.Document](), "AcceptedTask": of[wire.AcceptedTask](), "RefusedFile": of[wire.RefusedFile](), "Segment": of[wire.Segment](),
 	"SearchRequest": of[wire.SearchRequest](), "Hit": of[wire.Hit](), "Sentence": of[wire.Sentence](), "HitGroup": of[wire.HitGroup](), "SearchAnswer": of[wire.SearchAnswer](), "NewBase": of[wire.NewBase](), "BaseChange": of[wire.BaseChange](),
+	"PreviewRequest": of[wire.PreviewRequest](), "PreviewReply": of[wire.PreviewReply](), "Preview": of[wire.Preview](),
 	"Model": of[wire.Model](), "Base": of[wire.Base](), "Summary": of[wire.Summary](),
 	"Key": of[wire.Key](), "CreatedKey": of[wire.CreatedKey](), "NewKey": of[wire.NewKey](), "AuditEvent": of[wire.AuditEvent](),
 	"OutboxStats": of[wire.OutboxStats](), "OutboxEvent": of[wire.OutboxEvent](), "OneOutboxEvent": of[wire.OneOutboxEvent](),
@@ -93,7 +94,7 @@ func fitsType(t *testing.T, root, schema apidoc.Object, goType reflect.Type, at,
 }
 
 // requests are the schemas of bodies that a caller sends: what is not required has a default.
-var requests = map[string]bool{"SearchRequest": true, "NewKey": true, "WorkflowApply": true}
+var requests = map[string]bool{"SearchRequest": true, "NewKey": true, "WorkflowApply": true, "PreviewRequest": true}
 
 var scalars = map[reflect.Kind]string{reflect.String: "string", reflect.Bool: "boolean", reflect.Int: "integer", reflect.Int64: "integer", reflect.Float64: "number"}
 

@@ -123,6 +123,58 @@ func TestAWorkflowSurvivesItsProcess(t *testing.T) {
 	}
 }
 
+// A file is looked at, by the workers, and nothing of it stays; then its base cuts it as it was shown.
+func TestAPreviewIsWhatAnUploadBecomes(t *testing.T) {
+	t.Parallel()
+	dsn, folder := "MYSQL_DSN="+labserver.MySQLDatabase(t), filepath.Join(t.TempDir(), "uploads")
+	migrate(t, dsn)
+	c := fleet(t, []string{dsn, "REDIS_URL=" + labserver.RedisURL(t), "CHROMA_BASE_URL=" + labserver.Chroma(t).URL(""), "UPLOAD_DIR=" + folder, "EMBEDDING_PRICE=1000000"}, 1)
+	type segment struct {
+		Text   string
+		Tokens int
+	}
+	var got struct {
+		Status  string
+		Preview struct {
+			Segments         int
+			Tokens, NewTexts int
+			Cost             float64
+			Shown            []segment
+		}
+		Error *struct{ Code string }
+	}
+	const chunking = `{"strategy":"headings","size":64}`
+	for _, s := range samples(t) {
+		if s.File != "md_headings.md" && s.File != "docx_tables.docx" && s.File != "pdf_two_col.pdf" {
+			continue
+		}
+		look := func(fields ...string) {
+			body, kind := form(t, s.File, s.content(t), append(fields, "limit", "100")...)
+			c.do(http.MethodPost, "/api/knowledge/preview?waitSeconds=60", body, "Content-Type", kind).into(t, http.StatusOK, &got)
+			require.Equal(t, "SUCCEEDED", got.Status, "%+v", got.Error)
+		}
+		look("chunking", chunking)
+		require.Equal(t, got.Preview.Segments, got.Preview.NewTexts)
+		require.InDelta(t, got.Preview.Tokens, got.Preview.Cost, 0.1)
+		c.json(http.MethodPost, bases, `{"name":"`+s.File+`","chunking":`+chunking+`}`).into(t, http.StatusCreated, &struct{}{})
+		shown := got.Preview.Shown
+		var page page[segment]
+		c.get(documents+"/"+c.ingested(s.File, s.content(t), "knowledgeBase", s.File).DocumentID+"/segments?limit=100").into(t, http.StatusOK, &page)
+		require.Equal(t, shown, page.Items, s.File)
+		look("knowledgeBase", s.File)
+		require.Equal(t, shown, got.Preview.Shown)
+		require.Zero(t, got.Preview.NewTexts, "it is paid for")
+	}
+	stored, err := os.ReadDir(folder)
+	require.NoError(t, err)
+	stored = slices.DeleteFunc(stored, func(e os.DirEntry) bool { return e.Name()[0] == '.' })
+	require.Len(t, stored, 3, "those of the documents")
+	body, kind := form(t, "scan.pdf", (sample{File: "pdf_scanned.pdf"}).content(t))
+	c.do(http.MethodPost, "/api/knowledge/preview?waitSeconds=60", body, "Content-Type", kind).into(t, http.StatusOK, &got)
+	require.Equal(t, "DEAD", got.Status)
+	require.Equal(t, "NEEDS_OCR", got.Error.Code)
+}
+
 // Workflow tasks lie in a stream of their own, which a process may leave to others. At its bound the sweep adds the rest, each task
 // runs once, and documents take no notice of all that.
 func TestWorkflowsHaveAStreamOfTheirOwn(t *testing.T) {

@@ -109,9 +109,7 @@ func (g *Handler) changeBase(c *gin.Context, name string) error {
 
 // chunking reads what a client says of how documents are cut.
 func chunking(w wire.Chunking) (*ingest.Chunking, error) {
-	c, err := ingest.ChunkOptions{
-		Strategy: ingest.ChunkStrategy(w.Strategy), Unit: ingest.ChunkUnit(w.Unit), Size: w.Size, Overlap: w.Overlap, ParentSize: w.ParentSize, Window: w.Window,
-	}.Chunking("chunking.")
+	c, err := views.ChunkOptions(w).Chunking("chunking.")
 	return &c, err
 }
 

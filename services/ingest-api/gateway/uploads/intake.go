@@ -13,6 +13,7 @@ import (
 	"github.com/gin-gonic/gin"
 
 	"github.com/millweir/millweir/pkg/ingest"
+	"github.com/millweir/millweir/pkg/ingest/workflows"
 	"github.com/millweir/millweir/services/ingest-api/gateway/web"
 )
 
@@ -25,7 +26,8 @@ type intake struct {
 	metadata   ingest.Metadata
 	base       string
 	force      bool
-	documentID string // PUT: the document to renew
+	documentID string // PUT: the document to renew; of a preview: the one to look at
+	preview    workflows.Previewing
 	fields     []string
 	seen       []string // of the form
 	files      []intakeFile
@@ -81,6 +83,8 @@ func (in *intake) set(name, text string) error {
 			return web.Errorf(web.CodeInvalidField, "force is %s, allowed are true and false", web.Shown(text)).About(name)
 		}
 		in.force = force
+	case "chunking", "limit":
+		err = in.setPreview(name, text)
 	}
 	return err
 }

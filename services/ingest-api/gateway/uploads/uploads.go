@@ -1,6 +1,6 @@
 // Package uploads takes documents in.
 //
-// uploads.go has the routes, intake.go one request as it is taken in, multipart.go the form and its limits.
+// uploads.go has the routes, preview.go those that are only looked at, intake.go one request as it is taken in, multipart.go the form and its limits.
 package uploads
 
 import (
@@ -59,6 +59,7 @@ func (g *Handler) Routes() []web.Route {
 	return []web.Route{
 		web.On(http.MethodPost, documents+"/upload-async", web.AccessWrite, form, g.uploadAsync),
 		web.On(http.MethodPost, documents+"/upload", web.AccessWrite, append([]string{"waitSeconds"}, form...), g.uploadSync),
+		web.On(http.MethodPost, "/api/knowledge/preview", web.AccessWrite, []string{"waitSeconds"}, g.preview),
 		web.On(http.MethodPut, documents+"/:documentId", web.AccessWrite, versionFields(), web.Of(web.DocumentID, g.putDocument)),
 	}
 }

@@ -1,10 +1,14 @@
 package views
 
 import (
+	"encoding/json"
+	"fmt"
 	"strconv"
 
 	"github.com/millweir/millweir/pkg/auth"
 	"github.com/millweir/millweir/pkg/ingest"
+	"github.com/millweir/millweir/pkg/ingest/workflows"
+	"github.com/millweir/millweir/pkg/taskstate"
 	"github.com/millweir/millweir/pkg/wire"
 	"github.com/millweir/millweir/services/ingest-api/gateway/web"
 )
@@ -82,6 +86,37 @@ func chunking(c ingest.Chunking) *wire.Chunking {
 		v.Window = &c.Window
 	}
 	return v
+}
+
+// ChunkOptions are what a client says of how documents are cut.
+func ChunkOptions(w wire.Chunking) ingest.ChunkOptions {
+	return ingest.ChunkOptions{
+		Strategy: ingest.ChunkStrategy(w.Strategy), Unit: ingest.ChunkUnit(w.Unit), Size: w.Size, Overlap: w.Overlap, ParentSize: w.ParentSize, Window: w.Window,
+	}
+}
+
+// Preview renders the task of a preview.
+func Preview(t taskstate.Task) (wire.PreviewReply, error) {
+	v := wire.PreviewReply{TaskID: t.ID, Status: t.Status, Error: workflowError(t)}
+	if t.Status != taskstate.StatusSucceeded {
+		return v, nil
+	}
+	var p workflows.Previewed
+	if err := json.Unmarshal(t.Result, &p); err != nil {
+		return v, fmt.Errorf("read the result of preview %s: %w", t.ID, err)
+	}
+	v.Preview = &wire.Preview{
+		FileName: p.FileName, MediaType: p.MediaType, Title: p.Title, Pages: wire.NullInt(p.Pages), Characters: p.Characters, Reader: p.Reader,
+		Chunker: p.Chunker, Model: p.Model, UnreadPages: append([]int{}, p.Unread...), Warnings: words(p.Warnings),
+		Segments: p.Segments, Tokens: p.Tokens, NewTexts: p.New, NewTokens: p.NewTokens, Cost: p.Cost,
+		Shown: web.Each(p.Shown, func(s workflows.PreviewSegment) wire.Segment {
+			return wire.Segment{
+				Index: s.Index, Text: s.Text, Page: wire.NullInt(s.PageFrom), PageFrom: wire.NullInt(s.PageFrom), PageTo: wire.NullInt(s.PageTo),
+				HeadingPath: words(s.HeadingPath), ByteStart: s.ByteStart, ByteEnd: s.ByteEnd, Tokens: s.Tokens,
+			}
+		}),
+	}
+	return v, nil
 }
 
 // group is a document with its hits; there is at least one.

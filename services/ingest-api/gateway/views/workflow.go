@@ -19,8 +19,14 @@ func Workflow(c *gin.Context, t taskstate.Task) wire.WorkflowReply {
 	if len(run.Result) == 0 {
 		run.Result = nil
 	}
-	if t.ErrorCode != "" || t.LastError != "" {
-		run.Error = &wire.WorkflowError{Code: t.ErrorCode, Message: cmp.Or(t.ErrorMessage, t.LastError)}
-	}
+	run.Error = workflowError(t)
 	return wire.WorkflowReply{Data: run, Meta: wire.WorkflowMeta{RequestID: web.RequestOf(c).ID}}
+}
+
+// workflowError is why a task's last attempt failed; nil: it did not.
+func workflowError(t taskstate.Task) *wire.WorkflowError {
+	if t.ErrorCode == "" && t.LastError == "" {
+		return nil
+	}
+	return &wire.WorkflowError{Code: t.ErrorCode, Message: cmp.Or(t.ErrorMessage, t.LastError)}
 }

@@ -266,7 +266,7 @@ func ReadJSON(c *gin.Context, v any, optional bool) error {
 	if kind, _, err := mime.ParseMediaType(c.Request.Header.Get("Content-Type")); err != nil || kind != "application/json" {
 		return Errorf(CodeUnsupportedMedia, "send the body as application/json")
 	}
-	return decodeJSON("the body", body, v)
+	return DecodeJSON("the body", body, v)
 }
 
 // JSON reads a parameter that is a JSON object, as strictly as a body; v stays as it is when it is not given.
@@ -276,13 +276,13 @@ func (p *Params) JSON(name string, v any) {
 		return
 	}
 	var wrong *Error
-	if errors.As(decodeJSON("it", []byte(text), v), &wrong) {
+	if errors.As(DecodeJSON("it", []byte(text), v), &wrong) {
 		p.Fail(Errorf(wrong.Code, "parameter %s: %s", name, wrong.Message).About(name))
 	}
 }
 
-// decodeJSON reads a JSON object into v: known fields only, each once, nothing after it. what is its name in messages.
-func decodeJSON(what string, body []byte, v any) error {
+// DecodeJSON reads a JSON object into v: known fields only, each once, nothing after it. what is its name in messages.
+func DecodeJSON(what string, body []byte, v any) error {
 	if !utf8.Valid(body) {
 		return Errorf(CodeBadJSON, "%s is not valid UTF-8", what)
 	}
