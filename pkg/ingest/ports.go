@@ -77,7 +77,7 @@ type Extraction struct {
 	Warnings  []string // what else the text is without, such as attachments that could not be read: at most MaxWarnings of MaxWarningRunes
 	Chars     int64    // characters of all blocks
 	Charset   string   // of text formats
-	Reader    string   // name and version of the reader, e.g. "pdf/1": part of a version's snapshot
+	Reader    string   // name and version of the readers, e.g. "pdf/1", or "eml/1 pdf/1" with attachments: part of a version's snapshot
 }
 
 // Bounds of what an Extraction names as not read.

@@ -186,6 +186,11 @@ type BaseChange struct {
 	Chunking   Optional[Chunking] `json:"chunking,omitzero"`    // null: the operator's
 }
 
+// Reindex asks for a base's outdated documents to be made anew.
+type Reindex struct {
+	DryRun bool `json:"dryRun,omitempty"` // only count
+}
+
 // Chunking says how the documents of a base are cut into segments; nil and empty members have defaults.
 type Chunking struct {
 	Strategy   string `json:"strategy,omitempty"` // recursive, headings, sentences, rows, parents

@@ -115,8 +115,12 @@ func (r *run) load(ctx context.Context) error {
 }
 
 // checkModel refuses a model that does not fit the base before anything is paid for.
-func (r *run) checkModel() error {
-	base, mine := r.work.baseModel, r.w.d.Embedder.Model()
+func (r *run) checkModel() error { return r.w.SameModel(r.work.baseModel) }
+
+// SameModel returns nil when this process embeds as a base was embedded; the zero Model: not yet.
+// DIMENSION_MISMATCH, which waits for a person.
+func (w *Worker) SameModel(base ingest.Model) error {
+	mine := w.d.Embedder.Model()
 	if base.Key == "" || (base.Key == mine.Key && (mine.Dim == 0 || base.Dim == 0 || mine.Dim == base.Dim)) {
 		return nil
 	}

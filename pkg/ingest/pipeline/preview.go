@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"strings"
 
 	"github.com/millweir/millweir/pkg/ingest"
 	"github.com/millweir/millweir/pkg/ingest/embedcache"
@@ -75,6 +76,25 @@ func (w *Worker) Preview(ctx context.Context, s Sample, progress func(done, tota
 	return p, w.price(ctx, s.Document, texts, &p)
 }
 
+// Cost is what tokens cost; nil: no price is known.
+func (w *Worker) Cost(tokens int64) *float64 {
+	if w.d.TokenPrice <= 0 {
+		return nil
+	}
+	return new(float64(tokens) * w.d.TokenPrice / 1e6)
+}
+
+// Current reports whether this process would make a version with the same readers and the same splitter.
+func (w *Worker) Current(extractor, splitter string, c ingest.Chunking) bool {
+	now := strings.Fields(w.d.Extractor.Fingerprint())
+	for _, reader := range strings.Fields(extractor) {
+		if !slices.Contains(now, reader) {
+			return false
+		}
+	}
+	return extractor != "" && splitter == short(w.d.Splitter.Fingerprint(c))
+}
+
 // price counts the texts that have to be paid for.
 func (w *Worker) price(ctx context.Context, document string, texts map[embedcache.TextHash]int, p *Preview) error {
 	if document != "" {
@@ -108,8 +128,6 @@ func (w *Worker) price(ctx context.Context, document string, texts map[embedcach
 		p.New++
 		p.NewTokens += int64(tokens)
 	}
-	if w.d.TokenPrice > 0 {
-		p.Cost = new(float64(p.NewTokens) * w.d.TokenPrice / 1e6)
-	}
+	p.Cost = w.Cost(p.NewTokens)
 	return nil
 }

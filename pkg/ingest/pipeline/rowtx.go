@@ -308,12 +308,13 @@ func (x *rowTransaction) built(ctx context.Context, tasks []*rowTask) error {
 		return nil
 	}
 	a := x.a
-	params := []any{a.d.Embedder.Model().Key, short(a.d.Extractor.Fingerprint()), x.m.Now}
+	params := []any{a.d.Embedder.Model().Key, x.m.Now}
 	var ids []string
 	for _, t := range tasks {
 		ids = append(ids, t.w.r.work.version)
 	}
 	for _, value := range []func(t *rowTask) any{
+		func(t *rowTask) any { return short(t.w.r.found.Reader) },
 		func(t *rowTask) any { return short(a.d.Splitter.Fingerprint(t.w.r.work.chunking)) },
 		func(t *rowTask) any { return t.w.r.dim },
 		func(t *rowTask) any { return len(t.w.plan.items) },

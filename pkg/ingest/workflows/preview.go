@@ -79,20 +79,13 @@ type PreviewSegment struct {
 }
 
 // preview reads and cuts a document and says what it would cost. A file that was received for it goes with it.
-func (d *doors) preview(ctx context.Context, r workflow.Run) (json.RawMessage, error) {
-	var p Previewing
-	if err := json.Unmarshal(r.Payload, &p); err != nil {
-		return nil, &workflow.PayloadError{Problem: err.Error()}
-	}
+func (d *doors) preview(ctx context.Context, r workflow.Run, c ingest.Caller, p Previewing) (Previewed, error) {
 	s := pipeline.Sample{Limit: DefaultShown}
-	got, err := d.previewed(ctx, r, p, &s)
+	got, err := d.previewed(ctx, r, c, p, &s)
 	if p.File != nil && s.File != nil && (err == nil || !again(err)) {
 		d.app.DropUnnamed(ctx, p.File.ID)
 	}
-	if err != nil {
-		return nil, failureOf(err)
-	}
-	return json.Marshal(got)
+	return got, err
 }
 
 // again reports whether a task that failed so runs again.
@@ -101,11 +94,10 @@ func again(err error) bool {
 	return !ok || !failure.Permanent
 }
 
-func (d *doors) previewed(ctx context.Context, r workflow.Run, p Previewing, s *pipeline.Sample) (Previewed, error) {
+func (d *doors) previewed(ctx context.Context, r workflow.Run, c ingest.Caller, p Previewing, s *pipeline.Sample) (Previewed, error) {
 	if d.worker == nil {
 		return Previewed{}, errors.New("this process reads no documents")
 	}
-	c := callerOf(r.Task)
 	if p.Limit != nil {
 		s.Limit = *p.Limit
 	}

@@ -79,25 +79,31 @@ type doors struct {
 	store  taskstate.Database
 	fetch  *fetcher
 	worker *pipeline.Worker // nil: this process reads no documents
+	poll   time.Duration    // between two looks at documents under way
 }
 
 // New makes the workflows over an application that receives files. networks are those, beside the public ones, from which ingest.url
 // fetches. worker reads documents; nil where the workflows are not run.
 func New(a *app.App, store taskstate.Database, networks Networks, worker *pipeline.Worker) []workflow.Workflow {
-	d := &doors{app: a, store: store, fetch: newFetcher(networks), worker: worker}
+	return newPolling(a, store, networks, worker, reindexPoll)
+}
+
+func newPolling(a *app.App, store taskstate.Database, networks Networks, worker *pipeline.Worker, poll time.Duration) []workflow.Workflow {
+	d := &doors{app: a, store: store, fetch: newFetcher(networks), worker: worker, poll: poll}
 	return []workflow.Workflow{
 		{ID: IngestText, Schema: json.RawMessage(textSchema), Text: "text", Run: d.ingesting(d.text)},
 		{ID: IngestURL, Schema: json.RawMessage(urlSchema), Text: "url", Run: d.ingesting(d.url)},
 		{ID: IngestDocument, Schema: json.RawMessage(documentSchema), Text: "documentId", Run: d.ingesting(d.again)},
 		{ID: DeleteDocument, Schema: json.RawMessage(documentSchema), Text: "documentId", Run: run(d.remove)},
-		{ID: PreviewDocument, Schema: json.RawMessage(previewSchema), Text: "documentId", Run: d.preview},
+		{ID: PreviewDocument, Schema: json.RawMessage(previewSchema), Text: "documentId", Run: run(d.preview)},
+		{ID: ReindexBase, Schema: json.RawMessage(reindexSchema), Text: "knowledgeBase", Run: run(d.reindex)},
 	}
 }
 
 // run makes a workflow's function of one that reads its payload and returns what can be JSON.
-func run[R any](f func(ctx context.Context, r workflow.Run, c ingest.Caller, p payload) (R, error)) func(context.Context, workflow.Run) (json.RawMessage, error) {
+func run[P, R any](f func(ctx context.Context, r workflow.Run, c ingest.Caller, p P) (R, error)) func(context.Context, workflow.Run) (json.RawMessage, error) {
 	return func(ctx context.Context, r workflow.Run) (json.RawMessage, error) {
-		var p payload
+		var p P
 		if err := json.Unmarshal(r.Payload, &p); err != nil {
 			return nil, &workflow.PayloadError{Problem: err.Error()}
 		}
@@ -272,6 +278,8 @@ func failureOf(err error) error {
 	var failure *ingest.Failure
 	var text *ingest.TextError
 	switch {
+	case errors.As(err, new(*workflow.Failure)):
+		return err
 	case errors.As(err, &failure):
 		return &workflow.Failure{
 			Code: string(failure.Code), Permanent: failure.Permanent, Suspend: failure.Suspend, Throttled: failure.Throttled,

@@ -38,7 +38,7 @@ func newBench(t *testing.T, w *ingesttest.World, networks string) *bench {
 	b := &bench{World: w, t: t, all: map[string]workflow.Workflow{}}
 	worker, err := w.App.Worker()
 	require.NoError(t, err)
-	for _, x := range workflows.New(w.App, w.Store, allowed, worker) {
+	for _, x := range workflows.NewPolling(w.App, w.Store, allowed, worker, time.Millisecond) {
 		b.all[x.ID] = x
 	}
 	return b

@@ -113,6 +113,7 @@ var bodies = map[string]string{
 	"POST /internal/mq/topics/:topic/trim":                `{"finished":true}`,
 	"POST /api/knowledge/search":                          `{"query":"a"}`,
 	"POST /api/knowledge/preview":                         `{"documentId":"DOCUMENT"}`,
+	"POST /api/knowledge/bases/:base/reindex":             `{}`,
 	"POST /api/workflows/apply":                           `{"workflowId":"ingest.text","chatId":"1","userText":"a","waitForResult":false}`,
 	"POST /internal/keys":                                 `{"userId":"eve"}`,
 	"PATCH /api/knowledge/bases/:base":                    `{"searchMode":"text"}`,

@@ -144,6 +144,8 @@ func TestAPreviewIsWhatAnUploadBecomes(t *testing.T) {
 		Error *struct{ Code string }
 	}
 	const chunking = `{"strategy":"headings","size":64}`
+	cut := map[string]int{}
+	var list page[struct{ DocumentID string }]
 	for _, s := range samples(t) {
 		if s.File != "md_headings.md" && s.File != "docx_tables.docx" && s.File != "pdf_two_col.pdf" {
 			continue
@@ -161,10 +163,21 @@ func TestAPreviewIsWhatAnUploadBecomes(t *testing.T) {
 		var page page[segment]
 		c.get(documents+"/"+c.ingested(s.File, s.content(t), "knowledgeBase", s.File).DocumentID+"/segments?limit=100").into(t, http.StatusOK, &page)
 		require.Equal(t, shown, page.Items, s.File)
+		cut[s.File] = len(shown)
 		look("knowledgeBase", s.File)
 		require.Equal(t, shown, got.Preview.Shown)
 		require.Zero(t, got.Preview.NewTexts, "it is paid for")
 	}
+	var page page[segment]
+	c.json(http.MethodPatch, bases+"/md_headings.md", `{"chunking":{"strategy":"sentences"}}`).into(t, http.StatusOK, &struct{}{})
+	var run applied
+	c.json(http.MethodPost, bases+"/md_headings.md/reindex?waitSeconds=60", `{}`).into(t, http.StatusOK, &run)
+	require.Equal(t, "SUCCEEDED", run.Data.Status, "%+v", run.Data.Error)
+	require.JSONEq(t, `{"documents":1,"outdated":1,"done":1,"failed":0,"skipped":0}`, string(run.Data.Result))
+	c.get(documents+"?knowledgeBase=md_headings.md").into(t, http.StatusOK, &list)
+	c.get(documents+"/"+list.Items[0].DocumentID+"/segments?limit=100").into(t, http.StatusOK, &page)
+	require.Greater(t, len(page.Items), cut["md_headings.md"])
+
 	stored, err := os.ReadDir(folder)
 	require.NoError(t, err)
 	stored = slices.DeleteFunc(stored, func(e os.DirEntry) bool { return e.Name()[0] == '.' })

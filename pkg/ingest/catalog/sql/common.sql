@@ -164,6 +164,29 @@ LEFT JOIN stored_file f ON f.id = v.file_id
 WHERE v.state = 'BUILDING' AND v.task_id IN (@list)
 ORDER BY v.no;
 
+-- name: BaseMade
+SELECT v.extractor, v.splitter, COUNT(*), SUM(v.segment_count)
+FROM knowledge_document d
+JOIN document_version v ON v.id = d.visible_version_id
+WHERE d.base_id = ? AND d.deleted_at IS NULL
+GROUP BY v.extractor, v.splitter
+ORDER BY v.extractor, v.splitter;
+
+-- name: TokensMade
+SELECT COALESCE(SUM(s.tokens), 0)
+FROM knowledge_document d
+JOIN document_version v ON v.id = d.visible_version_id
+JOIN knowledge_segment s ON s.version_id = v.id
+WHERE d.base_id = ? AND d.deleted_at IS NULL AND (@any v.extractor = ? AND v.splitter = ?);
+
+-- name: DocumentsMade
+SELECT d.id, d.latest_task_id
+FROM knowledge_document d
+JOIN document_version v ON v.id = d.visible_version_id
+WHERE d.base_id = ? AND d.deleted_at IS NULL AND d.id > ? AND (@any v.extractor = ? AND v.splitter = ?)
+ORDER BY d.id
+LIMIT ?;
+
 -- name: VisibleVectors
 SELECT segment_index, text_hash, vector_id, birth_version_id
 FROM knowledge_segment
@@ -216,7 +239,8 @@ ON CONFLICT DO NOTHING;
 -- With the last rows: what the versions are made of, and with what. @cases is WHEN ? THEN ? for each of them.
 -- name: VersionsBuilt
 UPDATE document_version
-SET model_key = ?, extractor = ?, updated_at = ?,
+SET model_key = ?, updated_at = ?,
+    extractor = CASE id@cases ELSE extractor END,
     splitter = CASE id@cases ELSE splitter END,
     dim = CASE id@cases ELSE dim END,
     segment_count = CASE id@cases ELSE segment_count END,

@@ -3,6 +3,7 @@ package document
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -25,11 +26,19 @@ type Sink struct {
 	Chars        int64
 	FirstHeading string
 	Warnings     []string // what the text is without: at most ingest.MaxWarnings
+	Readers      []string // name and version of each reader that has sent blocks, the document's own first
 }
 
 // NewSink makes a sink that passes blocks on to emit.
 func NewSink(limits Limits, emit func(ingest.Block) error) *Sink {
 	return &Sink{Emit: emit, limits: limits}
+}
+
+// ReadBy notes a reader.
+func (s *Sink) ReadBy(reader string) {
+	if !slices.Contains(s.Readers, reader) {
+		s.Readers = append(s.Readers, reader)
+	}
 }
 
 // Block sends one block; text that is empty after cleaning is dropped.

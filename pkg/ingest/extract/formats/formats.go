@@ -116,6 +116,7 @@ func Read(ctx context.Context, in *document.Input, emit func(ingest.Block) error
 		return ingest.Extraction{}, document.Unsupported("no reader for %s", in.MediaType)
 	}
 	out := document.NewSink(in.Limits, emit)
+	out.ReadBy(r.String())
 	in.Inner = inner(in, 1)
 	ex, err := r.Read(ctx, in, out)
 	if err != nil {
@@ -125,7 +126,7 @@ func Read(ctx context.Context, in *document.Input, emit func(ingest.Block) error
 		return ingest.Extraction{}, ingest.Permanent(ingest.CodeEmpty,
 			"The document holds no text. Check the file and upload it again.", "read %s: no text found", in.MediaType)
 	}
-	ex.MediaType, ex.Reader, ex.Chars, ex.Warnings = in.MediaType, r.String(), out.Chars, out.Warnings
+	ex.MediaType, ex.Reader, ex.Chars, ex.Warnings = in.MediaType, strings.Join(out.Readers, " "), out.Chars, out.Warnings
 	// A PDF's first heading is that of its outline: a chapter, not the whole.
 	if ex.Title == "" && in.MediaType != document.TypePDF {
 		ex.Title = out.FirstHeading
@@ -170,6 +171,7 @@ func readInner(ctx context.Context, in *document.Input, name string, out *docume
 	if err := out.Block(ingest.Block{Kind: ingest.BlockHeading, Level: level, Text: document.CleanTitle(name)}); err != nil {
 		return err
 	}
+	out.ReadBy(r.String())
 	ex, err := r.Read(ctx, in, out)
 	for _, page := range ex.Unread {
 		out.Warn("page %d of %q could not be read", page, name)

@@ -17,15 +17,6 @@ import (
 	"github.com/millweir/millweir/services/ingest-api/gateway/web"
 )
 
-// baseName finds the id or name of the path; what cannot be one answers as an unknown one.
-func baseName(c *gin.Context) (string, error) {
-	name, err := ingest.CleanBase("base", c.Param("base"))
-	if err != nil || name == "" {
-		return "", ingest.ErrBaseNotFound
-	}
-	return name, nil
-}
-
 func (g *Handler) listBases(c *gin.Context) error {
 	return list(c, g, "bases:", taskstate.SortCreatedDesc, g.Svc.Bases, views.Base,
 		func(b ingest.Base) (id string, created, updated time.Time) { return b.ID, b.CreatedAt, b.UpdatedAt })

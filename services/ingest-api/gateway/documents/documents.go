@@ -36,10 +36,10 @@ func (g *Handler) Routes() []web.Route {
 		web.On(http.MethodPost, "/api/knowledge/search", web.AccessRead, nil, g.search),
 		web.On(http.MethodGet, bases, web.AccessRead, filters, g.listBases),
 		web.On(http.MethodPost, bases, web.AccessWrite, nil, g.createBase),
-		web.On(http.MethodGet, oneBase, web.AccessRead, nil, web.Of(baseName, g.getBase)),
-		web.On(http.MethodPatch, oneBase, web.AccessWrite, nil, web.Of(baseName, g.changeBase)),
-		web.On(http.MethodDelete, oneBase, web.AccessWrite, []string{"cascade"}, web.Of(baseName, g.deleteBase)),
-		web.On(http.MethodGet, oneBase+"/summary", web.AccessRead, nil, web.Of(baseName, g.baseSummary)),
+		web.On(http.MethodGet, oneBase, web.AccessRead, nil, web.Of(web.BaseName, g.getBase)),
+		web.On(http.MethodPatch, oneBase, web.AccessWrite, nil, web.Of(web.BaseName, g.changeBase)),
+		web.On(http.MethodDelete, oneBase, web.AccessWrite, []string{"cascade"}, web.Of(web.BaseName, g.deleteBase)),
+		web.On(http.MethodGet, oneBase+"/summary", web.AccessRead, nil, web.Of(web.BaseName, g.baseSummary)),
 	}
 }
 

@@ -386,6 +386,15 @@ func Within(field string, n, low, high int) error {
 	return nil
 }
 
+// BaseName finds the id or name of a knowledge base in the path; what cannot be one is as unknown as any other.
+func BaseName(c *gin.Context) (string, error) {
+	name, err := ingest.CleanBase("base", c.Param("base"))
+	if err != nil || name == "" {
+		return "", ingest.ErrBaseNotFound
+	}
+	return name, nil
+}
+
 // ID finds the UUID of the path in its usual form; what cannot be one is as unknown as any other, without a look-up.
 func ID(name string, unknown error) func(*gin.Context) (string, error) {
 	return func(c *gin.Context) (string, error) {

@@ -15,6 +15,7 @@ import (
 	"github.com/gin-gonic/gin"
 
 	"github.com/millweir/millweir/pkg/ingest"
+	"github.com/millweir/millweir/pkg/ingest/workflows"
 	"github.com/millweir/millweir/pkg/ratelimit"
 	"github.com/millweir/millweir/pkg/tasks"
 	"github.com/millweir/millweir/pkg/taskstate"
@@ -45,6 +46,7 @@ type Handler struct {
 func (g *Handler) Routes() []web.Route {
 	return []web.Route{
 		web.On(http.MethodPost, "/api/workflows/apply", web.AccessWrite, nil, g.apply),
+		web.On(http.MethodPost, "/api/knowledge/bases/:base/reindex", web.AccessWrite, []string{"waitSeconds"}, web.Of(web.BaseName, g.reindex)),
 		web.On(http.MethodGet, "/api/workflows/tasks/:taskId", web.AccessRead, nil, web.Of(web.ID("taskId", taskstate.ErrNotFound), g.task)),
 	}
 }
@@ -81,12 +83,63 @@ func (g *Handler) apply(c *gin.Context) error {
 	if err := web.Within("waitTimeoutSeconds", wait, 1, maxWait); err != nil {
 		return err
 	}
+	if body.WaitForResult != nil && !*body.WaitForResult {
+		wait = 0
+	}
+	return g.submit(c, who, request, wait)
+}
+
+// reindex makes the documents of a base anew that were made with other readers or another chunking.
+func (g *Handler) reindex(c *gin.Context, name string) error {
+	if web.Stopped(g.Draining) {
+		return &web.Error{Code: web.CodeStopping}
+	}
+	var body wire.Reindex
+	if err := web.ReadJSON(c, &body, true); err != nil {
+		return err
+	}
+	wait := 0
+	if body.DryRun {
+		wait = defaultWait
+	}
+	p := web.ParamsOf(c)
+	if wait = p.Int("waitSeconds", wait, 0, maxWait); p.Err() != nil {
+		return p.Err()
+	}
+	who := web.Caller(c)
+	who.Scope.Role = taskstate.RoleUser // its documents are uploaded anew, which is their owner's
+	base, err := g.Svc.Base(c.Request.Context(), who, name)
+	if err != nil {
+		return err
+	}
+	header, err := web.IdempotencyKey(c.Request.Header)
+	if err != nil {
+		return err
+	}
+	if err := web.TakeToken(c, g.Limiter, g.Metrics); err != nil {
+		return err
+	}
+	payload, err := json.Marshal(workflows.Reindexing{KnowledgeBase: base.ID, DryRun: body.DryRun})
+	if err != nil {
+		return err
+	}
+	request, err := g.request(who, wire.WorkflowApply{
+		WorkflowID: workflows.ReindexBase, ChatID: base.ID, Payload: payload, RetryMax: new(maxRetries),
+	}, header)
+	if err != nil {
+		return err
+	}
+	return g.submit(c, who, request, wait)
+}
+
+// submit makes a task and waits some seconds for its end: 200 when it came, 202 when it did not come yet.
+func (g *Handler) submit(c *gin.Context, who ingest.Caller, request tasks.Request, wait int) error {
 	got, errs := g.Svc.Submit(c.Request.Context(), who, request)
 	if errs[0] != nil {
 		return errs[0]
 	}
 	t, ended := got[0].Task, got[0].Task.Status.Terminal()
-	if !ended && (body.WaitForResult == nil || *body.WaitForResult) {
+	if !ended && wait > 0 {
 		ended = web.Await(c, g.Svc, who, &t, time.Duration(wait)*time.Second, g.Draining)
 	}
 	h := c.Writer.Header()
