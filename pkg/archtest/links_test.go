@@ -37,7 +37,7 @@ var links = map[string]struct {
 	"telegram-gateway": {[][]string{redis, kafka, vectors}, 760},
 	"millweir":         {everything[:len(everything)-1], 930},
 	// The command line without dev: it asks servers and opens databases, and serves nothing.
-	"millweir/millweir-cli": {[][]string{kafka, redis, rabbit, vectors}, 660},
+	"millweir/millweir-cli": {[][]string{kafka, redis, rabbit, vectors}, 670},
 }
 
 func TestServicesLinkWhatTheyRun(t *testing.T) {

@@ -110,9 +110,9 @@ func (c *checker) listFiles(ctx context.Context) error {
 	return err
 }
 
-// withoutRow are those of names that neither a stored file nor a version names.
+// withoutRow are those of names that neither a stored file nor a version names, and that are no open task's.
 func (c *checker) withoutRow(ctx context.Context, names []string) ([]string, error) {
-	return c.unnamedBy(ctx, []string{"FilesOfRows", "FilesOfVersions"}, names)
+	return c.unnamedBy(ctx, []string{"FilesOfRows", "FilesOfVersions", "FilesOfTasks"}, names)
 }
 
 // judgeOrphans is the part of I12 that finds files without a row: what had none at the first look and is still there.

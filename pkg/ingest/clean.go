@@ -23,8 +23,11 @@ type TextError struct {
 // Error names the field and what is wrong with it.
 func (e *TextError) Error() string { return e.Field + " " + e.why }
 
-// Clean checks title, metadata and base and brings them into their kept form.
+// Clean checks title, metadata and base and brings them into their kept form. *TextError; *Failure for an archive.
 func (u *Upload) Clean() (err error) {
+	if IsArchive(u.File.MediaType) {
+		return notADocument(u.File.MediaType)
+	}
 	if u.Title, err = CleanTitle("title", u.Title); err != nil {
 		return err
 	}

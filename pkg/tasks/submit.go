@@ -33,6 +33,7 @@ const (
 
 // Request is one task to submit.
 type Request struct {
+	ID             string // a UUIDv7 that no task has; empty: a new one. A received file of that name is the task's until it has ended
 	Type           string
 	Payload        json.RawMessage // JSON, at most 256 KiB; may be nil
 	IdempotencyKey string          // unique for its user; empty: none
@@ -70,7 +71,7 @@ func (s *Service) Submit(ctx context.Context, c Caller, requests ...Request) ([]
 			errs[i] = fmt.Errorf("%w: %s", ErrUnknownType, r.Type)
 			continue
 		}
-		items, places = append(items, &submission{c: c, r: r, id: NewID()}), append(places, i)
+		items, places = append(items, &submission{c: c, r: r, id: cmp.Or(r.ID, NewID())}), append(places, i)
 	}
 	for n, err := range s.submits.Do(ctx, items...) {
 		if err == nil {

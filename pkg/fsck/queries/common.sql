@@ -202,6 +202,9 @@ SELECT path
 FROM stored_file
 WHERE id IN (@list)
 
+-- name: FilesOfTasks
+SELECT id FROM ingest_task WHERE status IN ('QUEUED', 'RUNNING', 'RETRYING', 'SUSPENDED') AND id IN (@list);
+
 -- name: FilesOfVersions
 SELECT file_id
 FROM document_version

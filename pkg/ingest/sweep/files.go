@@ -88,7 +88,7 @@ func (a *Sweeper) unlink(ctx context.Context, document, find, cut string, s *Swe
 	return nil
 }
 
-// SweepFiles removes files that neither a row nor a version names and that are older than a day, and temporary files of uploads that were given up.
+// SweepFiles removes files that neither a row nor a version names, that are no open task's and that are older than a day, and temporary files of uploads that were given up.
 // It lists the whole upload folder and returns how many files it removed. The day is by the database's clock: one process
 // whose own clock is wrong would otherwise remove what the others have just received.
 func (a *Sweeper) SweepFiles(ctx context.Context) (int, error) {
@@ -121,9 +121,14 @@ func (a *Sweeper) SweepFiles(ctx context.Context) (int, error) {
 			if err != nil {
 				return nil, err
 			}
-			named, err := a.cat.Set(ctx, db, "FilesNamed", stored)
-			maps.Copy(known, named)
-			return known, err
+			for _, names := range []string{"FilesNamed", "FilesOfTasks"} {
+				named, err := a.cat.Set(ctx, db, names, stored)
+				if err != nil {
+					return nil, err
+				}
+				maps.Copy(known, named)
+			}
+			return known, nil
 		})
 		if err != nil {
 			return fmt.Errorf("look for the files' rows: %w", err)

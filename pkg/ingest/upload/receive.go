@@ -76,9 +76,12 @@ func (a *Uploads) receiveInto(ctx context.Context, f *os.File, r io.Reader, out 
 		return ingest.Permanent(ingest.CodeEmpty, "Send a file that has content.", "the file is empty")
 	}
 	out.Bytes, out.SHA256 = w.n, hex.EncodeToString(w.h.Sum(nil))
-	out.MediaType, err = a.d.Detect(w.head, f, w.n, out.Name)
-	if err != nil {
-		return err
+	if out.MediaType, err = a.d.Detect(w.head, f, w.n, out.Name); err != nil {
+		archive := ingest.ArchiveType(w.head, out.Name)
+		if archive == "" || ingest.AsFailure(err).Code != ingest.CodeUnsupportedType {
+			return err
+		}
+		out.MediaType = archive
 	}
 	if err := crash.Fault("api.after_temp_write"); err != nil {
 		return err

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"io/fs"
 
 	"github.com/millweir/millweir/pkg/ingest"
 	"github.com/millweir/millweir/pkg/ingest/pipeline"
@@ -25,25 +24,15 @@ const previewSchema = `{"type": "object", "additionalProperties": false, "oneOf"
 	"documentId": {"type": "string", "format": "uuid"}, "knowledgeBase": {"type": "string", "maxLength": 128},
 	"limit": {"type": "integer", "minimum": 0, "maximum": 100}, "chunking": {"type": "object", "additionalProperties": false, "properties": {"strategy": {"type": "string"},
 		"unit": {"type": "string"}, "size": {"type": "integer"}, "overlap": {"type": "integer"}, "parentSize": {"type": "integer"}, "window": {"type": "integer"}}},
-	"file": {"type": "object", "additionalProperties": false, "required": ["id", "name", "sha256", "mediaType"], "properties": {
-		"id": {"type": "string", "format": "uuid"}, "name": {"type": "string", "maxLength": 255}, "sha256": {"type": "string", "minLength": 64, "maxLength": 64},
-		"mediaType": {"type": "string", "maxLength": 190}}}}}`
+	"file": ` + fileSchema + `}}`
 
 // Previewing is the payload of preview.document: a document that there is, or a file that was received for it alone.
 type Previewing struct {
 	DocumentID    string               `json:"documentId,omitempty"`
-	File          *PreviewFile         `json:"file,omitempty"`
+	File          *TaskFile            `json:"file,omitempty"`
 	KnowledgeBase string               `json:"knowledgeBase,omitempty"` // of a file: whose chunking counts
 	Chunking      *ingest.ChunkOptions `json:"chunking,omitempty"`      // null: the base's
 	Limit         *int                 `json:"limit,omitempty"`         // of segments that are shown; null: DefaultShown
-}
-
-// PreviewFile is a received file that no row names. Whoever knows its id and the hash of its bytes has received it.
-type PreviewFile struct {
-	ID        string `json:"id"`
-	Name      string `json:"name"`
-	SHA256    string `json:"sha256"`
-	MediaType string `json:"mediaType"`
 }
 
 // Previewed is the result of preview.document.
@@ -82,8 +71,8 @@ type PreviewSegment struct {
 func (d *doors) preview(ctx context.Context, r workflow.Run, c ingest.Caller, p Previewing) (Previewed, error) {
 	s := pipeline.Sample{Limit: DefaultShown}
 	got, err := d.previewed(ctx, r, c, p, &s)
-	if p.File != nil && s.File != nil && (err == nil || !again(err)) {
-		d.app.DropUnnamed(ctx, p.File.ID)
+	if p.File != nil && (err == nil || !again(err)) {
+		d.app.Drop(ctx, r.Task.ID)
 	}
 	return got, err
 }
@@ -105,7 +94,7 @@ func (d *doors) previewed(ctx context.Context, r workflow.Run, c ingest.Caller, 
 	if p.DocumentID != "" {
 		open = d.stored
 	}
-	base, err := open(ctx, c, p, s)
+	base, err := open(ctx, r, c, p, s)
 	if err != nil {
 		return Previewed{}, err
 	}
@@ -123,7 +112,7 @@ func (d *doors) previewed(ctx context.Context, r workflow.Run, c ingest.Caller, 
 }
 
 // stored opens the file of a document's newest upload.
-func (d *doors) stored(ctx context.Context, c ingest.Caller, p Previewing, s *pipeline.Sample) (ingest.Base, error) {
+func (d *doors) stored(ctx context.Context, _ workflow.Run, c ingest.Caller, p Previewing, s *pipeline.Sample) (ingest.Base, error) {
 	found, file, err := d.newest(ctx, c, p.DocumentID)
 	if err != nil {
 		return ingest.Base{}, err
@@ -133,7 +122,7 @@ func (d *doors) stored(ctx context.Context, c ingest.Caller, p Previewing, s *pi
 }
 
 // received opens a file that was received for the preview alone.
-func (d *doors) received(ctx context.Context, c ingest.Caller, p Previewing, s *pipeline.Sample) (base ingest.Base, err error) {
+func (d *doors) received(ctx context.Context, r workflow.Run, c ingest.Caller, p Previewing, s *pipeline.Sample) (base ingest.Base, err error) {
 	base, err = d.app.Base(ctx, c, p.KnowledgeBase)
 	if errors.Is(err, ingest.ErrBaseNotFound) && p.KnowledgeBase == "" {
 		base, err = ingest.Base{}, nil // the default one is made with the first document
@@ -142,10 +131,7 @@ func (d *doors) received(ctx context.Context, c ingest.Caller, p Previewing, s *
 		return base, err
 	}
 	s.Name, s.MediaType = p.File.Name, p.File.MediaType
-	s.File, err = d.app.OpenUnnamed(ctx, p.File.ID, p.File.SHA256)
-	if errors.Is(err, fs.ErrNotExist) {
-		err = ingest.Permanent(ingest.CodeFileMissing, "Send the file again.", "open the received file: %w", err)
-	}
+	s.File, err = d.fileOf(r.Task)
 	return base, err
 }
 

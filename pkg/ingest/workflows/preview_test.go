@@ -9,9 +9,11 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/millweir/millweir/pkg/ingest"
+	"github.com/millweir/millweir/pkg/ingest/extract/detect"
 	"github.com/millweir/millweir/pkg/ingest/ingesttest"
 	"github.com/millweir/millweir/pkg/ingest/split"
 	"github.com/millweir/millweir/pkg/ingest/workflows"
+	"github.com/millweir/millweir/pkg/taskstate"
 	"github.com/millweir/millweir/pkg/workflow"
 )
 
@@ -19,7 +21,7 @@ func newPreviewBench(t *testing.T, w *ingesttest.World) *bench {
 	t.Helper()
 	splitter, err := split.New(split.NewDefaultConfig(), 0)
 	require.NoError(t, err)
-	w.Build(ingesttest.Options{Deps: func(d *ingest.Deps) { d.Splitter, d.TokenPrice = splitter, 20 }})
+	w.Build(ingesttest.Options{Deps: func(d *ingest.Deps) { d.Splitter, d.TokenPrice, d.Detect = splitter, 20, detect.Type }})
 	return newBench(t, w, "")
 }
 
@@ -58,52 +60,52 @@ func TestAPreviewShowsSegmentsAndCost(t *testing.T) {
 	})
 }
 
-// A file that is sent for a preview alone is gone with it, and no other file can be looked at by its name.
+// A file that is sent for a preview alone is gone with it; it is the task's own, so no other can be looked at.
 func TestAFileOfAPreviewGoesWithIt(t *testing.T) {
 	t.Parallel()
 	ingesttest.OnEachDatabase(t, func(t *testing.T, w *ingesttest.World) {
 		b := newPreviewBench(t, w)
-		payload := func(f ingest.ReceivedFile, more string) string {
-			return fmt.Sprintf(`{"file":{"id":%q,"name":%q,"sha256":%q,"mediaType":%q}%s}`, f.ID, f.Name, f.SHA256, f.MediaType, more)
+		look := func(f ingest.ReceivedFile, more string) (p workflows.Previewed, err error) {
+			task := b.task()
+			task.ID = f.ID
+			text, err := json.Marshal(workflows.FileOf(f))
+			require.NoError(t, err)
+			out, err := b.run(task, workflows.PreviewDocument, fmt.Sprintf(`{"file":%s%s}`, text, more))
+			if err == nil {
+				require.NoError(t, json.Unmarshal(out, &p))
+			}
+			return p, err
+		}
+		fails := func(f ingest.ReceivedFile, more string) taskstate.Failure {
+			_, err := look(f, more)
+			require.Error(t, err)
+			return workflow.Handler{}.Classify(err)
 		}
 		f := w.Receive("a.txt", "One is here.")
-		p := b.previewed(payload(f, ""))
+		p, err := look(f, "")
+		require.NoError(t, err)
 		require.Equal(t, 1, p.New)
 		require.Equal(t, "a.txt", p.FileName)
-		_, err := w.Files.Open(f.ID)
+		_, err = w.Files.Open(f.ID)
 		require.Error(t, err, "it is gone")
-		gone := b.fails(workflows.PreviewDocument, payload(f, ""))
+		gone := fails(f, "")
 		require.True(t, gone.Permanent)
 		require.Equal(t, string(ingest.CodeFileMissing), gone.Code)
 
 		bad := w.Receive("b.txt", "!corrupt")
-		require.Equal(t, string(ingest.CodeCorrupt), b.fails(workflows.PreviewDocument, payload(bad, "")).Code)
+		require.Equal(t, string(ingest.CodeCorrupt), fails(bad, "").Code)
 		_, err = w.Files.Open(bad.ID)
 		require.Error(t, err, "a failure that no retry cures ends it too")
-
-		stored := w.Receive("c.txt", "A document of its own.")
-		w.Process(w.Accept(ingest.Upload{File: stored}).Task.ID)
-		require.Equal(t, string(ingest.CodeFileMissing), b.fails(workflows.PreviewDocument, payload(stored, "")).Code, "it belongs to a document")
-		_, err = w.Files.Open(stored.ID)
+		wide, err := look(w.Receive("w.txt", strings.Repeat(strings.Repeat("<", 500)+"\n", 200)), `,"limit":100`)
 		require.NoError(t, err)
-		received := w.Receive("d.txt", "Of somebody else.")
-		foreign := received
-		foreign.SHA256 = strings.Repeat("0", 64)
-		require.Equal(t, string(ingest.CodeFileMissing), b.fails(workflows.PreviewDocument, payload(foreign, "")).Code)
-		_, err = w.Files.Open(received.ID)
-		require.NoError(t, err, "who does not know its bytes cannot remove it")
-
-		wide := b.previewed(payload(w.Receive("w.txt", strings.Repeat(strings.Repeat("<", 500)+"\n", 200)), `,"limit":100`))
 		require.NotEmpty(t, wide.Shown)
 		require.Less(t, len(wide.Shown), 100, "a result has its bound, and a sign takes six bytes")
 		text, err := json.Marshal(wide)
 		require.NoError(t, err)
 		require.Less(t, len(text), workflow.MaxResult)
 
-		e := w.Receive("e.txt", "One. Two.")
-		require.Equal(t, workflow.CodePayload, b.fails(workflows.PreviewDocument, payload(e, `,"chunking":{"size":1}`)).Code)
-		e = w.Receive("e.txt", "One. Two.")
-		require.Equal(t, workflows.CodeNoBase, b.fails(workflows.PreviewDocument, payload(e, `,"knowledgeBase":"nobody's"`)).Code)
+		require.Equal(t, workflow.CodePayload, fails(w.Receive("e.txt", "One. Two."), `,"chunking":{"size":1}`).Code)
+		require.Equal(t, workflows.CodeNoBase, fails(w.Receive("e.txt", "One. Two."), `,"knowledgeBase":"nobody's"`).Code)
 		require.Equal(t, workflows.CodeNoDocument, b.fails(workflows.PreviewDocument, `{"documentId":"0190a6e0-0000-7000-8000-000000000001"}`).Code)
 	})
 }

@@ -96,6 +96,7 @@ func newPolling(a *app.App, store taskstate.Database, networks Networks, worker 
 		{ID: IngestDocument, Schema: json.RawMessage(documentSchema), Text: "documentId", Run: d.ingesting(d.again)},
 		{ID: DeleteDocument, Schema: json.RawMessage(documentSchema), Text: "documentId", Run: run(d.remove)},
 		{ID: PreviewDocument, Schema: json.RawMessage(previewSchema), Text: "documentId", Run: run(d.preview)},
+		{ID: IngestArchive, Schema: json.RawMessage(archiveSchema), Run: run(d.unpack)},
 		{ID: ReindexBase, Schema: json.RawMessage(reindexSchema), Text: "knowledgeBase", Run: run(d.reindex)},
 	}
 }

@@ -1,6 +1,8 @@
 package gateway
 
 import (
+	"archive/zip"
+	"bytes"
 	"net/http"
 	"strings"
 	"testing"
@@ -13,6 +15,41 @@ import (
 )
 
 const previewPath = "/api/knowledge/preview"
+
+// An archive is a task that takes its files in; it is no version of a document, and nobody looks at it.
+func TestAnArchiveIsATask(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	archive := func(name string) part {
+		var text bytes.Buffer
+		z := zip.NewWriter(&text)
+		f, err := z.Create("a.txt")
+		require.NoError(t, err)
+		_, err = f.Write([]byte("One is here."))
+		require.NoError(t, err)
+		require.NoError(t, z.Close())
+		return file(name, text.String())
+	}
+	w := b.upload(ada, asyncPath, []string{"Idempotency-Key", "k"}, archive("a.zip"), file("b.txt", "x"), part{"metadata", "", `{"lang":"en"}`})
+	require.Equal(t, http.StatusAccepted, w.Code, w.Body.String())
+	got := decode[struct{ Items []wire.AcceptedTask }](t, w).Items
+	require.Len(t, got, 2)
+	require.Nil(t, got[0].Document)
+	require.NotNil(t, got[1].Document)
+	row, err := b.parts.Store.Get(t.Context(), taskstate.System(), got[0].TaskID)
+	require.NoError(t, err)
+	require.Equal(t, "ingest.archive", row.WorkflowID)
+	require.Equal(t, 1, b.held(), "its file waits for a worker")
+	twice := decode[struct{ Items []wire.AcceptedTask }](t, b.upload(ada, asyncPath, []string{"Idempotency-Key", "k"}, archive("a.zip"), file("b.txt", "x"), part{"metadata", "", `{"lang":"en"}`})).Items
+	require.Equal(t, got[0].TaskID, twice[0].TaskID)
+	require.True(t, twice[0].Replayed)
+	require.Equal(t, 1, b.held())
+	b.refused(b.upload(ada, asyncPath, nil, archive("a.zip"), part{"knowledgeBase", "", "nobody has it"}), http.StatusNotFound, web.CodeBaseNotFound)
+	b.refused(b.upload(ada, "PUT "+"/api/knowledge/documents/"+got[1].Document.DocumentID, nil, archive("a.zip")), http.StatusUnsupportedMediaType, "UNSUPPORTED_TYPE")
+	b.refused(b.upload(ada, previewPath, nil, archive("a.zip")), http.StatusUnsupportedMediaType, "UNSUPPORTED_TYPE")
+	b.refused(b.upload(ada, asyncPath, nil, archive("a.jar")), http.StatusUnsupportedMediaType, "UNSUPPORTED_TYPE")
+	require.Equal(t, 1, b.held())
+}
 
 // A preview is a task of its user; what is wrong with it is told before there is one, and leaves no file.
 func TestAPreviewIsATask(t *testing.T) {

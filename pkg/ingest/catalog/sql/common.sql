@@ -491,6 +491,10 @@ SELECT id FROM (SELECT id FROM stored_file ORDER BY id LIMIT ?) AS oldest;
 -- name: FilesKnown
 SELECT id FROM stored_file WHERE id IN (@list);
 
+-- A file that has the id of a task was received for it (tasks.Request): an archive, or a file that is looked at.
+-- name: FilesOfTasks
+SELECT id FROM ingest_task WHERE status IN ('QUEUED', 'RUNNING', 'RETRYING', 'SUSPENDED') AND id IN (@list);
+
 -- A version whose stored file's row is lost still needs the file: fsck makes the row again.
 -- name: FilesNamed
 SELECT file_id FROM document_version WHERE file_id IN (@list);

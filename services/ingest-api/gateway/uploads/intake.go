@@ -245,7 +245,7 @@ func (g *Handler) accept(ctx context.Context, in *intake) {
 	var uploads []ingest.Upload
 	for i := range in.files {
 		f := &in.files[i]
-		if f.err != nil {
+		if f.err != nil || in.unpacks(*f) {
 			continue
 		}
 		u := ingest.Upload{File: f.file, Title: in.title, Metadata: in.metadata, Base: in.base, DocumentID: in.documentID, Force: in.force}
@@ -254,6 +254,7 @@ func (g *Handler) accept(ctx context.Context, in *intake) {
 		}
 		received, uploads = append(received, f), append(uploads, u)
 	}
+	g.acceptArchives(ctx, in)
 	accepted, errs := g.Svc.AcceptAll(ctx, in.who, uploads)
 	for i, f := range received {
 		f.accepted, f.err = accepted[i], errs[i]

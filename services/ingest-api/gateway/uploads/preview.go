@@ -1,7 +1,6 @@
 package uploads
 
 import (
-	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -118,12 +117,16 @@ func (in *intake) setPreview(name, text string) error {
 
 // submitPreview makes the task of a preview. The file is discarded when there is none, or when an earlier request has made it.
 func (g *Handler) submitPreview(c *gin.Context, in *intake) (taskstate.Task, bool, error) {
-	asked := in.preview
+	asked, id := in.preview, ""
 	asked.DocumentID, asked.KnowledgeBase = in.documentID, in.base
 	if in.documentID == "" {
 		f := in.files[0]
 		if f.err != nil {
 			return taskstate.Task{}, false, f.err
+		}
+		if err := (&ingest.Upload{File: f.file}).Clean(); err != nil { // an archive is no document
+			g.discard(in)
+			return taskstate.Task{}, false, err
 		}
 		if in.base != "" {
 			if _, err := g.Svc.Base(c.Request.Context(), in.own(), in.base); err != nil {
@@ -131,11 +134,11 @@ func (g *Handler) submitPreview(c *gin.Context, in *intake) (taskstate.Task, boo
 				return taskstate.Task{}, false, err
 			}
 		}
-		asked.File = &workflows.PreviewFile{ID: f.file.ID, Name: f.file.Name, SHA256: f.file.SHA256, MediaType: f.file.MediaType}
+		asked.File, id = workflows.FileOf(f.file), f.file.ID
 	} else if _, err := g.Svc.Document(c.Request.Context(), in.own(), in.documentID); err != nil {
 		return taskstate.Task{}, false, err
 	}
-	r := tasks.Request{Type: workflow.Type, WorkflowID: workflows.PreviewDocument, MaxAttempts: previewAttempts, IdempotencyKey: in.key}
+	r := tasks.Request{ID: id, Type: workflow.Type, WorkflowID: workflows.PreviewDocument, MaxAttempts: previewAttempts, IdempotencyKey: in.key}
 	payload, err := json.Marshal(asked)
 	if err == nil {
 		r.Payload, err = json.Marshal(workflow.Request{Payload: payload})
@@ -145,9 +148,6 @@ func (g *Handler) submitPreview(c *gin.Context, in *intake) (taskstate.Task, boo
 		return taskstate.Task{}, false, err
 	}
 	if in.key != "" {
-		if asked.File != nil {
-			payload = bytes.Replace(payload, []byte(asked.File.ID), nil, 1) // the same bytes have another id each time
-		}
 		sum := sha256.Sum256(payload)
 		r.Hash = hex.EncodeToString(sum[:])
 	}
