@@ -135,8 +135,19 @@ func textKind(text, ext string) string {
 		return document.TypeHTML
 	case ext == "" && (strings.HasPrefix(start, "{") || strings.HasPrefix(start, "[")) && mimetype.Detect([]byte(text)).Is("application/json"):
 		return document.TypeJSON
+	case strings.HasPrefix(start, "<?xml"), xmlExtension(ext) && strings.HasPrefix(start, "<"):
+		return document.TypeXML
 	}
 	return document.TypeText
+}
+
+// xmlExtension are names of XML whose declaration may be missing.
+func xmlExtension(ext string) bool {
+	switch ext {
+	case ".xml", ".rss", ".atom", ".dbk", ".docbook", ".jats", ".nxml", ".tei":
+		return true
+	}
+	return false
 }
 
 // binaryKind names the content when it is of a known kind that is not plain text.

@@ -31,6 +31,7 @@ const (
 	TypeMBOX     = "application/mbox"
 	TypeMSG      = "application/vnd.ms-outlook"
 	TypeIPYNB    = "application/x-ipynb+json"
+	TypeXML      = "application/xml"
 
 	TypeSubtitles = "text/vtt" // SRT too
 )

@@ -25,6 +25,7 @@ import (
 	"github.com/millweir/millweir/pkg/ingest/extract/rtf"
 	"github.com/millweir/millweir/pkg/ingest/extract/subtitles"
 	"github.com/millweir/millweir/pkg/ingest/extract/xlsx"
+	"github.com/millweir/millweir/pkg/ingest/extract/xmldoc"
 )
 
 // Reader turns documents of some types into blocks.
@@ -54,6 +55,7 @@ var Registry = []Reader{
 	{Name: "msg", Version: 1, Types: []string{document.TypeMSG}, PDF: true, Read: mail.ReadMSG},
 	{Name: "ipynb", Version: 1, Types: []string{document.TypeIPYNB}, Read: notebook.Read},
 	{Name: "subtitles", Version: 1, Types: []string{document.TypeSubtitles}, Read: subtitles.Read},
+	{Name: "xml", Version: 1, Types: []string{document.TypeXML}, Read: xmldoc.Read},
 	{Name: "csv", Version: 1, Types: []string{document.TypeCSV}, Read: csv.Read},
 	{Name: "text", Version: 2, Types: []string{document.TypeText, document.TypeJSON}, Read: plaintext.Read},
 }
