@@ -137,8 +137,24 @@ func textKind(text, ext string) string {
 		return document.TypeJSON
 	case strings.HasPrefix(start, "<?xml"), xmlExtension(ext) && strings.HasPrefix(start, "<"):
 		return document.TypeXML
+	case isLaTeX(text, ext):
+		return document.TypeLaTeX
 	}
 	return document.TypeText
+}
+
+// isLaTeX tells source of LaTeX by its name and a command, or by the command that it begins with.
+func isLaTeX(text, ext string) bool {
+	if ext == ".tex" || ext == ".ltx" || ext == ".latex" {
+		return strings.Contains(text, `\`)
+	}
+	for line := range strings.Lines(text) {
+		if line = strings.TrimSpace(line); line == "" || line[0] == '%' {
+			continue
+		}
+		return strings.HasPrefix(line, `\documentclass`) || strings.HasPrefix(line, `\documentstyle`)
+	}
+	return false
 }
 
 // xmlExtension are names of XML whose declaration may be missing.

@@ -32,6 +32,7 @@ const (
 	TypeMSG      = "application/vnd.ms-outlook"
 	TypeIPYNB    = "application/x-ipynb+json"
 	TypeXML      = "application/xml"
+	TypeLaTeX    = "application/x-tex"
 
 	TypeSubtitles = "text/vtt" // SRT too
 )

@@ -16,6 +16,7 @@ import (
 	"github.com/millweir/millweir/pkg/ingest/extract/docx"
 	"github.com/millweir/millweir/pkg/ingest/extract/epub"
 	"github.com/millweir/millweir/pkg/ingest/extract/html"
+	"github.com/millweir/millweir/pkg/ingest/extract/latex"
 	"github.com/millweir/millweir/pkg/ingest/extract/mail"
 	"github.com/millweir/millweir/pkg/ingest/extract/markdown"
 	"github.com/millweir/millweir/pkg/ingest/extract/notebook"
@@ -56,6 +57,7 @@ var Registry = []Reader{
 	{Name: "ipynb", Version: 1, Types: []string{document.TypeIPYNB}, Read: notebook.Read},
 	{Name: "subtitles", Version: 1, Types: []string{document.TypeSubtitles}, Read: subtitles.Read},
 	{Name: "xml", Version: 1, Types: []string{document.TypeXML}, Read: xmldoc.Read},
+	{Name: "latex", Version: 1, Types: []string{document.TypeLaTeX}, Read: latex.Read},
 	{Name: "csv", Version: 1, Types: []string{document.TypeCSV}, Read: csv.Read},
 	{Name: "text", Version: 2, Types: []string{document.TypeText, document.TypeJSON}, Read: plaintext.Read},
 }
