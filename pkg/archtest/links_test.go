@@ -28,10 +28,10 @@ var links = map[string]struct {
 	most int
 }{
 	"outbox-relay":     {[][]string{kafka}, 560},
-	"rehydrator":       {[][]string{redis, kafka, rabbit, pdfEngine, tokenizer, vectors}, 810},
+	"rehydrator":       {[][]string{redis, kafka, rabbit, pdfEngine, tokenizer, vectors}, 820},
 	"stream-mirror":    {[][]string{rabbit}, 560},
-	"stream-worker":    {[][]string{redis, pdfEngine, tokenizer, vectors}, 730},
-	"kafka-consumer":   {[][]string{kafka, pdfEngine, tokenizer, vectors, redis}, 800}, // Redis: dead letters that are pending (design D11)
+	"stream-worker":    {[][]string{redis, pdfEngine, tokenizer, vectors}, 740},
+	"kafka-consumer":   {[][]string{kafka, pdfEngine, tokenizer, vectors, redis}, 810}, // Redis: dead letters that are pending (design D11)
 	"reclaimer":        {[][]string{redis, kafka, tokenizer, vectors}, 750},            // it serves either transport
 	"ingest-api":       {[][]string{redis, kafka, vectors, gin}, 760},
 	"telegram-gateway": {[][]string{redis, kafka, vectors}, 760},

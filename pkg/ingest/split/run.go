@@ -73,12 +73,31 @@ func (r *run) Add(b ingest.Block) []ingest.Segment {
 			r.curPath = shared
 		}
 	}
-	for _, u := range r.units(b) {
+	units := r.units(b)
+	if b.Kind == ingest.BlockCode && r.endsInCode() && r.cost >= r.s.cfg.Size/leastShare && r.cost+joinCost+costs(units) > r.s.cfg.Size {
+		// A declaration begins a segment unless the one before would be small.
+		out = r.flush(out)
+		r.drop()
+	}
+	for _, u := range units {
 		out = r.take(out, u)
 	}
 	r.offset += int64(len(b.Text))
 	r.blocks++
 	return out
+}
+
+// endsInCode reports whether the segment being filled ends in a block of code.
+func (r *run) endsInCode() bool {
+	return r.fresh > 0 && r.held[len(r.held)-1].kind == ingest.BlockCode
+}
+
+func costs(units []unit) int {
+	sum := 0
+	for _, u := range units {
+		sum += u.cost
+	}
+	return sum
 }
 
 // Close implements ingest.SplitRun.

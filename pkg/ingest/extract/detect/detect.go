@@ -36,6 +36,11 @@ func Type(head []byte, r io.ReaderAt, size int64, name string) (mediaType string
 		return "", ingest.Permanent(ingest.CodeEmpty, document.RemedyEmpty, "the file is empty")
 	}
 	ext := strings.ToLower(filepath.Ext(name))
+	if ext == "" {
+		if whole := "." + strings.ToLower(filepath.Base(name)); codeNames[whole] {
+			ext = whole // Makefile, Dockerfile
+		}
+	}
 	switch {
 	case bytes.HasPrefix(head, []byte("PK\x03\x04")), bytes.HasPrefix(head, []byte("PK\x05\x06")):
 		return detectZip(head, r, size, ext)
@@ -127,6 +132,10 @@ func textKind(text, ext string) string {
 		return document.TypeJSON
 	case ".csv", ".tsv":
 		return document.TypeCSV
+	default:
+		if codeNames[ext] && !page {
+			return document.TypeCode
+		}
 	}
 	switch {
 	case page, strings.HasPrefix(start, "<?xml") && strings.Contains(text, "<html"):

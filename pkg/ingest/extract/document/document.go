@@ -33,6 +33,7 @@ const (
 	TypeIPYNB    = "application/x-ipynb+json"
 	TypeXML      = "application/xml"
 	TypeLaTeX    = "application/x-tex"
+	TypeCode     = "text/x-source-code"
 
 	TypeSubtitles = "text/vtt" // SRT too
 )

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/millweir/millweir/pkg/ingest"
+	"github.com/millweir/millweir/pkg/ingest/extract/code"
 	"github.com/millweir/millweir/pkg/ingest/extract/csv"
 	"github.com/millweir/millweir/pkg/ingest/extract/detect"
 	"github.com/millweir/millweir/pkg/ingest/extract/document"
@@ -58,6 +59,7 @@ var Registry = []Reader{
 	{Name: "subtitles", Version: 1, Types: []string{document.TypeSubtitles}, Read: subtitles.Read},
 	{Name: "xml", Version: 1, Types: []string{document.TypeXML}, Read: xmldoc.Read},
 	{Name: "latex", Version: 1, Types: []string{document.TypeLaTeX}, Read: latex.Read},
+	{Name: "code", Version: 1, Types: []string{document.TypeCode}, Read: code.Read},
 	{Name: "csv", Version: 1, Types: []string{document.TypeCSV}, Read: csv.Read},
 	{Name: "text", Version: 2, Types: []string{document.TypeText, document.TypeJSON}, Read: plaintext.Read},
 }
