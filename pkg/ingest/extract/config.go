@@ -28,6 +28,8 @@ type Config struct {
 	MaxTextBytes  int64         `envconfig:"EXTRACT_MAX_TEXT_BYTES" default:"67108864" desc:"most bytes of text that one document may give"`
 	MaxPages      int           `envconfig:"EXTRACT_MAX_PAGES" default:"10000" desc:"most pages that one document may have"`
 	HiddenSheets  bool          `envconfig:"EXTRACT_HIDDEN_SHEETS" default:"false" desc:"read hidden sheets of workbooks too; false: a warning names them"`
+	Headers       bool          `envconfig:"EXTRACT_HEADERS" default:"false" desc:"read headers and footers of Word documents too, once each"`
+	Comments      bool          `envconfig:"EXTRACT_COMMENTS" default:"false" desc:"read comments in Word documents too"`
 	ChildFiles    int           `envconfig:"EXTRACT_CHILD_FILES" default:"200" desc:"files that a child reads before a fresh one takes over"`
 	IdleTimeout   time.Duration `envconfig:"EXTRACT_IDLE_TIMEOUT" default:"1m" desc:"an idle child ends after this time"`
 }
@@ -76,7 +78,9 @@ func (c Config) timeout(size int64) time.Duration {
 
 // limits are the caps that a reader works under.
 func (c Config) limits() document.Limits {
-	return document.Limits{MaxTextBytes: c.MaxTextBytes, MaxPages: c.MaxPages, HiddenSheets: c.HiddenSheets}
+	return document.Limits{
+		MaxTextBytes: c.MaxTextBytes, MaxPages: c.MaxPages, HiddenSheets: c.HiddenSheets, HeadersFooters: c.Headers, Comments: c.Comments,
+	}
 }
 
 func inRange[T cmp.Ordered](name string, value, low, high T) error {

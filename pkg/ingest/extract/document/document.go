@@ -50,6 +50,9 @@ type Limits struct {
 	MaxTextBytes int64 `json:"maxTextBytes"`
 	MaxPages     int   `json:"maxPages"`
 	HiddenSheets bool  `json:"hiddenSheets"` // those of workbooks are read too
+	// Headers and footers, and comments, of Word documents are read too.
+	HeadersFooters bool `json:"headersFooters"`
+	Comments       bool `json:"comments"`
 }
 
 // Input is one document as a reader gets it.
