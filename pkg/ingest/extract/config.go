@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/millweir/millweir/pkg/ingest/extract/detect"
 	"github.com/millweir/millweir/pkg/ingest/extract/document"
 	"github.com/millweir/millweir/pkg/ingest/extract/sandbox"
 )
@@ -18,6 +19,8 @@ const (
 
 // Config is what an operator sets for reading documents (EXTRACT_*).
 type Config struct {
+	// Accept is a setting of the processes that receive documents too.
+	Accept        detect.Config `ignored:"true"`
 	Parallel      int           `envconfig:"EXTRACT_PARALLEL" default:"2" desc:"child processes that read documents at a time"`
 	Sandbox       sandbox.Mode  `envconfig:"EXTRACT_SANDBOX" default:"auto" desc:"auto, require (refuse to read without landlock and seccomp) or off"`
 	CacheDir      string        `envconfig:"EXTRACT_CACHE_DIR" desc:"folder of the compiled PDF reader; empty: the user's cache folder"`
@@ -30,6 +33,7 @@ type Config struct {
 	HiddenSheets  bool          `envconfig:"EXTRACT_HIDDEN_SHEETS" default:"false" desc:"read hidden sheets of workbooks too; false: a warning names them"`
 	Headers       bool          `envconfig:"EXTRACT_HEADERS" default:"false" desc:"read headers and footers of Word documents too, once each"`
 	Comments      bool          `envconfig:"EXTRACT_COMMENTS" default:"false" desc:"read comments in Word documents too"`
+	Languages     string        `envconfig:"EXTRACT_OCR_LANGUAGES" default:"eng" desc:"languages of the text recognition, e.g. eng+chi_sim"`
 	ChildFiles    int           `envconfig:"EXTRACT_CHILD_FILES" default:"200" desc:"files that a child reads before a fresh one takes over"`
 	IdleTimeout   time.Duration `envconfig:"EXTRACT_IDLE_TIMEOUT" default:"1m" desc:"an idle child ends after this time"`
 }
@@ -39,6 +43,7 @@ func NewDefaultConfig() Config {
 	return Config{
 		Parallel: 2, Sandbox: sandbox.Auto,
 		TimeoutSmall: 30 * time.Second, TimeoutMedium: 2 * time.Minute, TimeoutLarge: 10 * time.Minute,
+		Accept: detect.Config{OCR: detect.OCROff}, Languages: "eng",
 		MemoryMB: 256, MaxTextBytes: 64 << 20, MaxPages: 10_000, ChildFiles: 200, IdleTimeout: time.Minute,
 	}
 }
@@ -54,6 +59,8 @@ func (c Config) Validate() error {
 		inRange("EXTRACT_TIMEOUT_SMALL", c.TimeoutSmall, 100*time.Millisecond, time.Hour),
 		inRange("EXTRACT_TIMEOUT_MEDIUM", c.TimeoutMedium, 100*time.Millisecond, 6*time.Hour),
 		inRange("EXTRACT_TIMEOUT_LARGE", c.TimeoutLarge, 100*time.Millisecond, 24*time.Hour),
+		c.Accept.Validate(),
+		validOCR(c.Languages),
 		inRange("EXTRACT_IDLE_TIMEOUT", c.IdleTimeout, time.Second, 24*time.Hour),
 	}
 	switch c.Sandbox {
@@ -80,6 +87,7 @@ func (c Config) timeout(size int64) time.Duration {
 func (c Config) limits() document.Limits {
 	return document.Limits{
 		MaxTextBytes: c.MaxTextBytes, MaxPages: c.MaxPages, HiddenSheets: c.HiddenSheets, HeadersFooters: c.Headers, Comments: c.Comments,
+		OCR: c.Accept.OCR == detect.Tesseract,
 	}
 }
 

@@ -70,6 +70,7 @@ type Pool struct {
 	ownCache bool   // cacheDir is temporary and goes with the pool
 	starter  *starter
 	slots    chan struct{}
+	ocr      *tesseract // nil: no text recognition
 
 	warm     chan struct{} // full: somebody makes the cache, or looks at warmed
 	warmed   bool
@@ -87,7 +88,7 @@ type Pool struct {
 var _ ingest.Extractor = (*Pool)(nil)
 
 // NewPool makes a pool; no child starts before the first document or Warm. Close it.
-// Errors: those of Config.Validate, or that no cache folder can be made.
+// Errors: those of Config.Validate, that no cache folder can be made, or that tesseract is not there.
 func NewPool(cfg Config, log *slog.Logger) (*Pool, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
@@ -99,6 +100,12 @@ func NewPool(cfg Config, log *slog.Logger) (*Pool, error) {
 	p := &Pool{
 		cfg: cfg, log: log, cacheDir: dir, ownCache: own, starter: newStarter(),
 		slots: make(chan struct{}, cfg.Parallel), warm: make(chan struct{}, 1), reap: make(chan struct{}), reapDone: make(chan struct{}),
+	}
+	if cfg.Accept.OCR == detect.Tesseract {
+		if p.ocr, err = newTesseract(cfg, p.starter); err != nil {
+			p.starter.stop()
+			return nil, err
+		}
 	}
 	go p.reapIdle()
 	return p, nil
@@ -190,7 +197,7 @@ func (p *Pool) Extract(ctx context.Context, src ingest.Source, progress func(don
 	if err != nil {
 		return ingest.Extraction{}, fmt.Errorf("stat the stored file: %w", err)
 	}
-	mediaType, err := detect.File(src.File, info.Size(), src.Name)
+	mediaType, err := p.cfg.Accept.File(src.File, info.Size(), src.Name)
 	if err != nil {
 		return ingest.Extraction{}, err
 	}

@@ -54,12 +54,16 @@ func Type(head []byte, r io.ReaderAt, size int64, name string) (mediaType string
 
 // File reads a file's head and calls Detect.
 func File(r io.ReaderAt, size int64, name string) (string, error) {
+	return Config{}.File(r, size, name)
+}
+
+func readHead(r io.ReaderAt, size int64) ([]byte, error) {
 	head := make([]byte, min(size, HeadBytes))
 	n, err := r.ReadAt(head, 0)
 	if err != nil && (err != io.EOF || n < len(head)) {
-		return "", fmt.Errorf("read the file's head: %w", err)
+		return nil, fmt.Errorf("read the file's head: %w", err)
 	}
-	return Type(head, r, size, name)
+	return head, nil
 }
 
 // isPDF accepts junk before the header only when name or end say PDF too.
