@@ -21,6 +21,7 @@ const (
 type Config struct {
 	// Accept is a setting of the processes that receive documents too.
 	Accept        detect.Config `ignored:"true"`
+	External      External      `ignored:"true"`
 	Parallel      int           `envconfig:"EXTRACT_PARALLEL" default:"2" desc:"child processes that read documents at a time"`
 	Sandbox       sandbox.Mode  `envconfig:"EXTRACT_SANDBOX" default:"auto" desc:"auto, require (refuse to read without landlock and seccomp) or off"`
 	CacheDir      string        `envconfig:"EXTRACT_CACHE_DIR" desc:"folder of the compiled PDF reader; empty: the user's cache folder"`
@@ -61,6 +62,7 @@ func (c Config) Validate() error {
 		inRange("EXTRACT_TIMEOUT_LARGE", c.TimeoutLarge, 100*time.Millisecond, 24*time.Hour),
 		c.Accept.Validate(),
 		validOCR(c.Languages),
+		c.External.validate(c.Accept),
 		inRange("EXTRACT_IDLE_TIMEOUT", c.IdleTimeout, time.Second, 24*time.Hour),
 	}
 	switch c.Sandbox {

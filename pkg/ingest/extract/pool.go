@@ -38,6 +38,7 @@ import (
 	"github.com/millweir/millweir/pkg/ingest"
 	"github.com/millweir/millweir/pkg/ingest/extract/detect"
 	"github.com/millweir/millweir/pkg/ingest/extract/document"
+	"github.com/millweir/millweir/pkg/ingest/extract/external"
 	"github.com/millweir/millweir/pkg/ingest/extract/formats"
 	"github.com/millweir/millweir/pkg/ingest/extract/frame"
 	"github.com/millweir/millweir/pkg/ingest/extract/sandbox"
@@ -70,7 +71,8 @@ type Pool struct {
 	ownCache bool   // cacheDir is temporary and goes with the pool
 	starter  *starter
 	slots    chan struct{}
-	ocr      *tesseract // nil: no text recognition
+	ocr      *tesseract       // nil: no text recognition
+	external *external.Client // nil: no service converts documents
 
 	warm     chan struct{} // full: somebody makes the cache, or looks at warmed
 	warmed   bool
@@ -100,6 +102,12 @@ func NewPool(cfg Config, log *slog.Logger) (*Pool, error) {
 	p := &Pool{
 		cfg: cfg, log: log, cacheDir: dir, ownCache: own, starter: newStarter(),
 		slots: make(chan struct{}, cfg.Parallel), warm: make(chan struct{}, 1), reap: make(chan struct{}), reapDone: make(chan struct{}),
+	}
+	if cfg.Accept.On() {
+		if p.external, err = external.New(cfg.Accept.Kind, cfg.External.URL, cfg.External.Key, 2*cfg.MaxTextBytes); err != nil {
+			p.starter.stop()
+			return nil, err
+		}
 	}
 	if cfg.Accept.OCR == detect.Tesseract {
 		if p.ocr, err = newTesseract(cfg, p.starter); err != nil {
@@ -201,6 +209,9 @@ func (p *Pool) Extract(ctx context.Context, src ingest.Source, progress func(don
 	if err != nil {
 		return ingest.Extraction{}, err
 	}
+	if p.cfg.Accept.Converts(mediaType) {
+		return p.extractForeign(ctx, src.File, mediaType, info.Size(), progress, emit)
+	}
 	r, ok := formats.For(mediaType)
 	if !ok {
 		return ingest.Extraction{}, document.Unsupported("no reader for %s", mediaType)
@@ -213,14 +224,19 @@ func (p *Pool) Extract(ctx context.Context, src ingest.Source, progress func(don
 		return ingest.Extraction{}, err
 	}
 	defer func() { <-p.slots }()
+	return p.read(ctx, src.File, frame.Job{MediaType: mediaType, Size: info.Size(), Limits: p.cfg.limits()}, r, progress, emit)
+}
+
+// read runs a job in a child; the caller holds a slot.
+func (p *Pool) read(ctx context.Context, file *os.File, job frame.Job, r formats.Reader, progress func(done, total int), emit func(ingest.Block) error) (ingest.Extraction, error) {
+	_, pdf := formats.LinkedPDF()
 	w, err := p.acquire(ctx, pdf && r.PDF)
 	if err != nil {
 		return ingest.Extraction{}, err
 	}
 	defer p.busy.Done()
-	run := &jobRun{pool: p, worker: w, reader: r, progress: progress, emit: emit,
-		job: frame.Job{MediaType: mediaType, Size: info.Size(), Limits: p.cfg.limits()}}
-	ex, err := run.do(ctx, src.File)
+	run := &jobRun{pool: p, worker: w, reader: r, progress: progress, emit: emit, job: job}
+	ex, err := run.do(ctx, file)
 	p.release(w, run)
 	return ex, err
 }
@@ -468,6 +484,9 @@ func (p *Pool) Close() error {
 	defer func() { <-p.warm }()
 	p.warmed = true
 	p.starter.stop()
+	if p.external != nil {
+		p.external.Close()
+	}
 	if p.ownCache {
 		return os.RemoveAll(p.cacheDir)
 	}

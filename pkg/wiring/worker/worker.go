@@ -93,9 +93,7 @@ func services(p *documents.Parts, s *Settings, role Role, deps taskrun.Deps) ([]
 	if err != nil {
 		return nil, err
 	}
-	reading := s.Content.Extract
-	reading.Accept = s.Shared.Accept
-	pool, err := extract.NewPool(reading, p.Env.Log)
+	pool, err := extract.NewPool(s.reading(), p.Env.Log)
 	if err != nil {
 		return nil, fmt.Errorf("EXTRACT_*: %w", err)
 	}
