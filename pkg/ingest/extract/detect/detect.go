@@ -108,6 +108,9 @@ func detectPlain(head []byte, size int64, ext string) (string, error) {
 			"Check that this is the right file; if it is text, give it a name that ends in .txt.",
 			"the name ends in %s, but the content is text", ext)
 	}
+	if bytes.Contains(head[:min(len(head), 1024)], []byte("<fulfillmentToken")) {
+		return "", document.Encrypted("a licence for a protected e-book (ACSM), not the book")
+	}
 	return textKind(text, ext), nil
 }
 
