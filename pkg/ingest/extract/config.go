@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/millweir/millweir/pkg/ingest/extract/detect"
@@ -83,6 +84,26 @@ func (c Config) timeout(size int64) time.Duration {
 	default:
 		return c.TimeoutLarge
 	}
+}
+
+// choices names the settings by which equal bytes give other blocks than by default; empty: all are as by default.
+func (c Config) choices() string {
+	var out strings.Builder
+	for _, s := range []struct {
+		on   bool
+		name string
+	}{
+		{c.HiddenSheets, "hidden-sheets"},
+		{c.Headers, "headers"},
+		{c.Comments, "comments"},
+		{c.Accept.OCR == detect.Tesseract, "tesseract=" + c.Languages},
+		{c.Accept.On(), string(c.Accept.Kind) + "=" + strings.Join(c.Accept.Types, ",")},
+	} {
+		if s.on {
+			out.WriteString(" " + s.name)
+		}
+	}
+	return out.String()
 }
 
 // limits are the caps that a reader works under.

@@ -9,6 +9,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -72,6 +73,7 @@ type recognition struct {
 	failed error // of writing pixels
 	keep   func() bool
 	timer  *time.Timer
+	ended  atomic.Bool // its number may belong to another process by now
 }
 
 // start runs the program, in a group and, where the system allows it, namespaces of its own. It ends with ctx or after the timeout.
@@ -110,12 +112,17 @@ func (r *recognition) write(pixels []byte) {
 	}
 }
 
-func (r *recognition) kill() { _ = unix.Kill(-r.cmd.Process.Pid, unix.SIGKILL) }
+func (r *recognition) kill() {
+	if !r.ended.Load() {
+		_ = unix.Kill(-r.cmd.Process.Pid, unix.SIGKILL)
+	}
+}
 
 // end waits for the text.
 func (r *recognition) end() (string, error) {
 	_ = r.in.Close()
 	err := r.cmd.Wait()
+	r.ended.Store(true)
 	r.keep()
 	inTime := r.timer.Stop()
 	switch {

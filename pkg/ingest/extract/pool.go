@@ -17,8 +17,9 @@
 // and ingest_extract_sandbox_layer say what is in force.
 //
 // Packages, from below: document (input, sink, failures) · charset, archive · detect · one for each format:
-// pdf, docx, html, markdown, plaintext · formats (all of them) · frame (the protocol) and sandbox · child ·
-// extract. A new format is a package here and a line in formats.
+// pdf, docx, html, markdown, plaintext, … · formats (all of them) · frame (the protocol) and sandbox · child ·
+// extract. The parent alone reaches out: it runs the text recognition on pixels that a child drew (ocr.go), and has
+// documents converted by a service whose page a child reads (foreign.go, external). A new format is a package here and a line in formats.
 package extract
 
 import (
@@ -120,7 +121,7 @@ func NewPool(cfg Config, log *slog.Logger) (*Pool, error) {
 }
 
 // Fingerprint implements ingest.Extractor.
-func (p *Pool) Fingerprint() string { return formats.Fingerprint() }
+func (p *Pool) Fingerprint() string { return formats.Fingerprint() + p.cfg.choices() }
 
 // Stats tells what the children did so far.
 func (p *Pool) Stats() Stats {

@@ -110,7 +110,7 @@ func (in *Input) Stream() *io.SectionReader { return io.NewSectionReader(in.File
 
 // What the user is told to do about each kind of failure.
 const (
-	remedyUnsupported = "Upload a PDF, an office or OpenDocument file, an e-book, an e-mail, a web page, Markdown or plain text."
+	remedyUnsupported = "Upload a PDF, an office or OpenDocument file, an e-book, an e-mail, a web page, Markdown, LaTeX, XML, source code or plain text."
 	remedyEncrypted   = "Remove the password or the copy protection and upload the file again."
 	remedyCorrupt     = "The file is damaged or incomplete. Open it in its own program, save it anew and upload it again."
 	remedyLimit       = "The file is larger inside than is allowed. Split it into smaller documents."

@@ -320,7 +320,7 @@ func (p *parser) endOf(name string) error {
 	switch {
 	case plain == "document":
 		p.pos = p.end
-		return p.flush()
+		return nil
 	case isTable(plain) && p.tables > 0:
 		if p.tables > 1 {
 			if p.tables--; p.nested > 0 && p.tables == 1 {
@@ -328,14 +328,7 @@ func (p *parser) endOf(name string) error {
 			}
 			return nil
 		}
-		if err := p.nextRow(); err != nil {
-			return err
-		}
-		p.tables = 0
-		if err := p.rows.Flush(); err != nil {
-			return err
-		}
-		return p.flush()
+		return p.finish()
 	}
 	err := p.flush()
 	switch plain {

@@ -38,11 +38,21 @@ func Read(ctx context.Context, in *document.Input, out *document.Sink) (ingest.E
 	}
 	text := strings.ReplaceAll(string(raw), "\r\n", "\n")
 	d := &source{ctx: ctx, in: in, out: out, tex: text, ends: matchBraces(text), found: map[string]int{}, levels: headingLevels(text)}
-	p := &parser{source: d, end: len(text), preamble: strings.Contains(text, `\begin{document}`)}
+	p := &parser{source: d, end: len(text), preamble: hasBody(text)}
 	if err := p.run(); err != nil {
 		return ingest.Extraction{}, err
 	}
-	return ingest.Extraction{Title: d.title, Charset: name}, p.flush()
+	return ingest.Extraction{Title: d.title, Charset: name}, p.finish()
+}
+
+// hasBody reports whether the document begins somewhere: in a line, and not in a comment.
+func hasBody(text string) bool {
+	for line := range strings.Lines(text) {
+		if at := strings.Index(line, `\begin{document}`); at >= 0 && !strings.Contains(strings.ReplaceAll(line[:at], `\%`, ""), "%") {
+			return true
+		}
+	}
+	return false
 }
 
 // source is a document that is read.

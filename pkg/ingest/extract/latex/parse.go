@@ -192,6 +192,21 @@ func (p *parser) flush() error {
 	return nil
 }
 
+// finish sends what is open at the end.
+func (p *parser) finish() error {
+	if p.tables > 0 {
+		p.tables = 1
+		if err := p.nextRow(); err != nil {
+			return err
+		}
+		p.tables = 0
+		if err := p.rows.Flush(); err != nil {
+			return err
+		}
+	}
+	return p.flush()
+}
+
 // take empties the text.
 func (p *parser) take() string {
 	text := p.text.String()
