@@ -293,7 +293,7 @@ func (p *parser) environment(name string) error {
 		p.lists = append(p.lists, list{-1})
 	case plain == "enumerate":
 		p.lists = append(p.lists, list{0})
-	case some && strings.Trim(option, "htbpHctr!") != "" && !strings.Contains(option, "="):
+	case some && strings.Trim(option, "htbpHcr!") != "" && !strings.Contains(option, "="):
 		p.write(option + "\n") // a theorem's name
 	}
 	if len(p.lists) > 256 { // lists that are never closed must not grow without bound

@@ -81,8 +81,6 @@ func (p *parser) step() error {
 	return nil
 }
 
-func (p *parser) text0() byte { return p.tex[p.pos] }
-
 // rest is what is not read yet.
 func (p *parser) rest() string { return p.tex[p.pos:p.end] }
 

@@ -157,6 +157,7 @@ func (w *walker) start(name string) error {
 		}
 	case cell:
 		w.inCell = true
+	default:
 	}
 	return nil
 }
@@ -238,6 +239,7 @@ func (w *walker) close(e *element) error {
 		if !e.holds {
 			return w.leaf(e)
 		}
+	default:
 	}
 	if err := w.flush(e); err != nil {
 		return err
