@@ -28,16 +28,16 @@ var links = map[string]struct {
 	most int
 }{
 	"outbox-relay":     {[][]string{kafka}, 560},
-	"rehydrator":       {[][]string{redis, kafka, rabbit, pdfEngine, tokenizer, vectors}, 810},
+	"rehydrator":       {[][]string{redis, kafka, rabbit, pdfEngine, tokenizer, vectors}, 835},
 	"stream-mirror":    {[][]string{rabbit}, 560},
-	"stream-worker":    {[][]string{redis, pdfEngine, tokenizer, vectors}, 730},
-	"kafka-consumer":   {[][]string{kafka, pdfEngine, tokenizer, vectors, redis}, 800}, // Redis: dead letters that are pending (design D11)
-	"reclaimer":        {[][]string{redis, kafka, tokenizer, vectors}, 750},            // it serves either transport
+	"stream-worker":    {[][]string{redis, pdfEngine, tokenizer, vectors}, 755},
+	"kafka-consumer":   {[][]string{kafka, pdfEngine, tokenizer, vectors, redis}, 825}, // Redis: dead letters that are pending (design D11)
+	"reclaimer":        {[][]string{redis, kafka, tokenizer, vectors}, 765},            // it serves either transport
 	"ingest-api":       {[][]string{redis, kafka, vectors, gin}, 760},
 	"telegram-gateway": {[][]string{redis, kafka, vectors}, 760},
-	"millweir":         {everything[:len(everything)-1], 930},
+	"millweir":         {everything[:len(everything)-1], 950},
 	// The command line without dev: it asks servers and opens databases, and serves nothing.
-	"millweir/millweir-cli": {[][]string{kafka, redis, rabbit, vectors}, 670},
+	"millweir/millweir-cli": {[][]string{kafka, redis, rabbit, vectors}, 700},
 }
 
 func TestServicesLinkWhatTheyRun(t *testing.T) {

@@ -40,6 +40,12 @@ func (f *fleet) deps(ctx context.Context) error {
 			return err
 		}
 	}
+	if languages, err := exec.CommandContext(ctx, "tesseract", "--list-langs").Output(); err != nil || !strings.Contains(string(languages), "chi_sim") {
+		f.say("installing tesseract-ocr tesseract-ocr-chi-sim")
+		if err := apt(ctx, []string{"tesseract-ocr", "tesseract-ocr-chi-sim"}); err != nil {
+			return err
+		}
+	}
 	if protoc(ctx) == nil {
 		return nil
 	}

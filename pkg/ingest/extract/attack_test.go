@@ -268,6 +268,18 @@ func TestA22(t *testing.T) {
 			require.NotContains(t, extracttest.Joined(blocks)+err.Error(), "CANARY")
 		})
 	}
+	for name, data := range map[string]string{
+		"XML, external entity":    `<?xml version="1.0"?><!DOCTYPE x [<!ENTITY e SYSTEM "file://` + secret + `">]><x>&e;</x>`,
+		"XML, parameter entity":   `<?xml version="1.0"?><!DOCTYPE x [<!ENTITY % e SYSTEM "file://` + secret + `"> %e;]><x>text</x>`,
+		"XML, billion laughs":     `<?xml version="1.0"?>` + laughs + "]><x>&j;</x>",
+		"XML, a million elements": `<?xml version="1.0"?>` + strings.Repeat("<x>", 1_000_000),
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, blocks, err := extracttest.ExtractPath(t, t.Context(), p, extracttest.WriteTemp(t, "entities.xml", []byte(data)))
+			extracttest.RequirePermanent(t, err, ingest.CodeCorrupt, ingest.CodeLimitExceeded)
+			require.NotContains(t, extracttest.Joined(blocks)+err.Error(), "CANARY")
+		})
+	}
 	require.Zero(t, p.Stats().Killed)
 }
 

@@ -4,8 +4,10 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
+	"github.com/millweir/millweir/pkg/ingest/extract/detect"
 	"github.com/millweir/millweir/pkg/ingest/extract/document"
 	"github.com/millweir/millweir/pkg/ingest/extract/sandbox"
 )
@@ -18,6 +20,9 @@ const (
 
 // Config is what an operator sets for reading documents (EXTRACT_*).
 type Config struct {
+	// Accept is a setting of the processes that receive documents too.
+	Accept        detect.Config `ignored:"true"`
+	External      External      `ignored:"true"`
 	Parallel      int           `envconfig:"EXTRACT_PARALLEL" default:"2" desc:"child processes that read documents at a time"`
 	Sandbox       sandbox.Mode  `envconfig:"EXTRACT_SANDBOX" default:"auto" desc:"auto, require (refuse to read without landlock and seccomp) or off"`
 	CacheDir      string        `envconfig:"EXTRACT_CACHE_DIR" desc:"folder of the compiled PDF reader; empty: the user's cache folder"`
@@ -28,6 +33,9 @@ type Config struct {
 	MaxTextBytes  int64         `envconfig:"EXTRACT_MAX_TEXT_BYTES" default:"67108864" desc:"most bytes of text that one document may give"`
 	MaxPages      int           `envconfig:"EXTRACT_MAX_PAGES" default:"10000" desc:"most pages that one document may have"`
 	HiddenSheets  bool          `envconfig:"EXTRACT_HIDDEN_SHEETS" default:"false" desc:"read hidden sheets of workbooks too; false: a warning names them"`
+	Headers       bool          `envconfig:"EXTRACT_HEADERS" default:"false" desc:"read headers and footers of Word documents too, once each"`
+	Comments      bool          `envconfig:"EXTRACT_COMMENTS" default:"false" desc:"read comments in Word documents too"`
+	Languages     string        `envconfig:"EXTRACT_OCR_LANGUAGES" default:"eng" desc:"languages of the text recognition, e.g. eng+chi_sim"`
 	ChildFiles    int           `envconfig:"EXTRACT_CHILD_FILES" default:"200" desc:"files that a child reads before a fresh one takes over"`
 	IdleTimeout   time.Duration `envconfig:"EXTRACT_IDLE_TIMEOUT" default:"1m" desc:"an idle child ends after this time"`
 }
@@ -37,6 +45,7 @@ func NewDefaultConfig() Config {
 	return Config{
 		Parallel: 2, Sandbox: sandbox.Auto,
 		TimeoutSmall: 30 * time.Second, TimeoutMedium: 2 * time.Minute, TimeoutLarge: 10 * time.Minute,
+		Accept: detect.Config{OCR: detect.OCROff}, Languages: "eng",
 		MemoryMB: 256, MaxTextBytes: 64 << 20, MaxPages: 10_000, ChildFiles: 200, IdleTimeout: time.Minute,
 	}
 }
@@ -52,6 +61,9 @@ func (c Config) Validate() error {
 		inRange("EXTRACT_TIMEOUT_SMALL", c.TimeoutSmall, 100*time.Millisecond, time.Hour),
 		inRange("EXTRACT_TIMEOUT_MEDIUM", c.TimeoutMedium, 100*time.Millisecond, 6*time.Hour),
 		inRange("EXTRACT_TIMEOUT_LARGE", c.TimeoutLarge, 100*time.Millisecond, 24*time.Hour),
+		c.Accept.Validate(),
+		validOCR(c.Languages),
+		c.External.validate(c.Accept),
 		inRange("EXTRACT_IDLE_TIMEOUT", c.IdleTimeout, time.Second, 24*time.Hour),
 	}
 	switch c.Sandbox {
@@ -74,9 +86,32 @@ func (c Config) timeout(size int64) time.Duration {
 	}
 }
 
+// choices names the settings by which equal bytes give other blocks than by default; empty: all are as by default.
+func (c Config) choices() string {
+	var out strings.Builder
+	for _, s := range []struct {
+		on   bool
+		name string
+	}{
+		{c.HiddenSheets, "hidden-sheets"},
+		{c.Headers, "headers"},
+		{c.Comments, "comments"},
+		{c.Accept.OCR == detect.Tesseract, "tesseract=" + c.Languages},
+		{c.Accept.On(), string(c.Accept.Kind) + "=" + strings.Join(c.Accept.Types, ",")},
+	} {
+		if s.on {
+			out.WriteString(" " + s.name)
+		}
+	}
+	return out.String()
+}
+
 // limits are the caps that a reader works under.
 func (c Config) limits() document.Limits {
-	return document.Limits{MaxTextBytes: c.MaxTextBytes, MaxPages: c.MaxPages, HiddenSheets: c.HiddenSheets}
+	return document.Limits{
+		MaxTextBytes: c.MaxTextBytes, MaxPages: c.MaxPages, HiddenSheets: c.HiddenSheets, HeadersFooters: c.Headers, Comments: c.Comments,
+		OCR: c.Accept.OCR == detect.Tesseract,
+	}
 }
 
 func inRange[T cmp.Ordered](name string, value, low, high T) error {

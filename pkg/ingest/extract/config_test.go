@@ -5,7 +5,27 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/millweir/millweir/pkg/ingest/extract/detect"
+	"github.com/millweir/millweir/pkg/ingest/extract/formats"
 )
+
+// fsck holds that equal bytes under an equal fingerprint give equal segments.
+func TestTheFingerprintNamesWhatIsReadBeside(t *testing.T) {
+	t.Parallel()
+	plain := newPool(t, nil).Fingerprint()
+	require.Equal(t, formats.Fingerprint(), plain)
+	for want, change := range map[string]func(c *Config){
+		" hidden-sheets":    func(c *Config) { c.HiddenSheets = true },
+		" headers comments": func(c *Config) { c.Headers, c.Comments = true, true },
+		" tesseract=eng":    func(c *Config) { c.Accept.OCR = detect.Tesseract },
+		" docling=image/*,application/pdf": func(c *Config) {
+			c.Accept.Kind, c.Accept.Types, c.External.URL = detect.Docling, []string{"image/*", "application/pdf"}, "http://127.0.0.1:1"
+		},
+	} {
+		require.Equal(t, plain+want, newPool(t, change).Fingerprint())
+	}
+}
 
 func TestConfigNamesEveryProblem(t *testing.T) {
 	t.Parallel()

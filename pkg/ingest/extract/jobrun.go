@@ -26,6 +26,7 @@ type jobRun struct {
 	progress func(done, total int)
 	emit     func(ingest.Block) error
 
+	pictures int // whose text was asked for
 	chars    int64
 	bytes    int64
 	reported time.Time
@@ -43,7 +44,7 @@ func (e *receiverError) Error() string { return e.err.Error() }
 // do runs the job to its end.
 func (r *jobRun) do(ctx context.Context, file *os.File) (ingest.Extraction, error) {
 	dog := watch(ctx, r.worker, r.pool.cfg.timeout(r.job.Size), r.pool.cfg.MemoryMB)
-	ex, err := r.exchange(file, dog)
+	ex, err := r.exchange(ctx, file, dog)
 	r.peak = dog.end()
 	r.killed = dog.reason.Load() != killedNot
 	r.clean = r.clean && !r.killed
@@ -81,7 +82,7 @@ func (r *jobRun) failure(ctx context.Context, err error, dog *watchdog) error {
 }
 
 // exchange sends the job and takes frames until the verdict.
-func (r *jobRun) exchange(file *os.File, dog *watchdog) (ingest.Extraction, error) {
+func (r *jobRun) exchange(ctx context.Context, file *os.File, dog *watchdog) (ingest.Extraction, error) {
 	if err := r.worker.send(r.job, file); err != nil {
 		return ingest.Extraction{}, err
 	}
@@ -96,6 +97,8 @@ func (r *jobRun) exchange(file *os.File, dog *watchdog) (ingest.Extraction, erro
 			err = r.block(payload, dog)
 		case frame.KindProgress:
 			err = r.report(payload, dog)
+		case frame.KindPicture:
+			err = r.picture(ctx, payload, dog)
 		case frame.KindDone:
 			return r.verdict(payload)
 		default:

@@ -17,8 +17,9 @@
 // and ingest_extract_sandbox_layer say what is in force.
 //
 // Packages, from below: document (input, sink, failures) · charset, archive · detect · one for each format:
-// pdf, docx, html, markdown, plaintext · formats (all of them) · frame (the protocol) and sandbox · child ·
-// extract. A new format is a package here and a line in formats.
+// pdf, docx, html, markdown, plaintext, … · formats (all of them) · frame (the protocol) and sandbox · child ·
+// extract. The parent alone reaches out: it runs the text recognition on pixels that a child drew (ocr.go), and has
+// documents converted by a service whose page a child reads (foreign.go, external). A new format is a package here and a line in formats.
 package extract
 
 import (
@@ -38,6 +39,7 @@ import (
 	"github.com/millweir/millweir/pkg/ingest"
 	"github.com/millweir/millweir/pkg/ingest/extract/detect"
 	"github.com/millweir/millweir/pkg/ingest/extract/document"
+	"github.com/millweir/millweir/pkg/ingest/extract/external"
 	"github.com/millweir/millweir/pkg/ingest/extract/formats"
 	"github.com/millweir/millweir/pkg/ingest/extract/frame"
 	"github.com/millweir/millweir/pkg/ingest/extract/sandbox"
@@ -70,6 +72,8 @@ type Pool struct {
 	ownCache bool   // cacheDir is temporary and goes with the pool
 	starter  *starter
 	slots    chan struct{}
+	ocr      *tesseract       // nil: no text recognition
+	external *external.Client // nil: no service converts documents
 
 	warm     chan struct{} // full: somebody makes the cache, or looks at warmed
 	warmed   bool
@@ -87,7 +91,7 @@ type Pool struct {
 var _ ingest.Extractor = (*Pool)(nil)
 
 // NewPool makes a pool; no child starts before the first document or Warm. Close it.
-// Errors: those of Config.Validate, or that no cache folder can be made.
+// Errors: those of Config.Validate, that no cache folder can be made, or that tesseract is not there.
 func NewPool(cfg Config, log *slog.Logger) (*Pool, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
@@ -100,12 +104,24 @@ func NewPool(cfg Config, log *slog.Logger) (*Pool, error) {
 		cfg: cfg, log: log, cacheDir: dir, ownCache: own, starter: newStarter(),
 		slots: make(chan struct{}, cfg.Parallel), warm: make(chan struct{}, 1), reap: make(chan struct{}), reapDone: make(chan struct{}),
 	}
+	if cfg.Accept.On() {
+		if p.external, err = external.New(cfg.Accept.Kind, cfg.External.URL, cfg.External.Key, 2*cfg.MaxTextBytes); err != nil {
+			p.starter.stop()
+			return nil, err
+		}
+	}
+	if cfg.Accept.OCR == detect.Tesseract {
+		if p.ocr, err = newTesseract(cfg, p.starter); err != nil {
+			p.starter.stop()
+			return nil, err
+		}
+	}
 	go p.reapIdle()
 	return p, nil
 }
 
 // Fingerprint implements ingest.Extractor.
-func (p *Pool) Fingerprint() string { return formats.Fingerprint() }
+func (p *Pool) Fingerprint() string { return formats.Fingerprint() + p.cfg.choices() }
 
 // Stats tells what the children did so far.
 func (p *Pool) Stats() Stats {
@@ -190,9 +206,12 @@ func (p *Pool) Extract(ctx context.Context, src ingest.Source, progress func(don
 	if err != nil {
 		return ingest.Extraction{}, fmt.Errorf("stat the stored file: %w", err)
 	}
-	mediaType, err := detect.File(src.File, info.Size(), src.Name)
+	mediaType, err := p.cfg.Accept.File(src.File, info.Size(), src.Name)
 	if err != nil {
 		return ingest.Extraction{}, err
+	}
+	if p.cfg.Accept.Converts(mediaType) {
+		return p.extractForeign(ctx, src.File, mediaType, info.Size(), progress, emit)
 	}
 	r, ok := formats.For(mediaType)
 	if !ok {
@@ -206,14 +225,19 @@ func (p *Pool) Extract(ctx context.Context, src ingest.Source, progress func(don
 		return ingest.Extraction{}, err
 	}
 	defer func() { <-p.slots }()
+	return p.read(ctx, src.File, frame.Job{MediaType: mediaType, Size: info.Size(), Limits: p.cfg.limits()}, r, progress, emit)
+}
+
+// read runs a job in a child; the caller holds a slot.
+func (p *Pool) read(ctx context.Context, file *os.File, job frame.Job, r formats.Reader, progress func(done, total int), emit func(ingest.Block) error) (ingest.Extraction, error) {
+	_, pdf := formats.LinkedPDF()
 	w, err := p.acquire(ctx, pdf && r.PDF)
 	if err != nil {
 		return ingest.Extraction{}, err
 	}
 	defer p.busy.Done()
-	run := &jobRun{pool: p, worker: w, reader: r, progress: progress, emit: emit,
-		job: frame.Job{MediaType: mediaType, Size: info.Size(), Limits: p.cfg.limits()}}
-	ex, err := run.do(ctx, src.File)
+	run := &jobRun{pool: p, worker: w, reader: r, progress: progress, emit: emit, job: job}
+	ex, err := run.do(ctx, file)
 	p.release(w, run)
 	return ex, err
 }
@@ -461,6 +485,9 @@ func (p *Pool) Close() error {
 	defer func() { <-p.warm }()
 	p.warmed = true
 	p.starter.stop()
+	if p.external != nil {
+		p.external.Close()
+	}
 	if p.ownCache {
 		return os.RemoveAll(p.cacheDir)
 	}

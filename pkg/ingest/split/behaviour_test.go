@@ -195,6 +195,22 @@ func TestPagesAreThoseOfTheText(t *testing.T) {
 }
 
 // A splitter serves many documents at a time; each gets what it would get alone.
+func TestADeclarationBeginsASegmentUnlessTheOneBeforeIsSmall(t *testing.T) {
+	t.Parallel()
+	code := func(name string, lines int) ingest.Block {
+		return block(ingest.BlockCode, "func "+name+"() {\n"+strings.Repeat("\tcall()\n", lines)+"}")
+	}
+	first, second, large := code("first", 20), code("second", 20), code("large", 60)
+	require.Equal(t, []string{"package a\n\n" + first.Text, second.Text}, textsOf(cut(t, chars(300, 0), block(ingest.BlockCode, "package a"), first, second)),
+		"a small block stays with the next, two that do not fit together are parted between them")
+	segs := textsOf(cut(t, chars(300, 0), first, large))
+	require.Equal(t, first.Text, segs[0])
+	require.True(t, strings.HasPrefix(segs[1], "func large()"))
+	require.Equal(t, strings.ReplaceAll(large.Text, "\n", ""), strings.ReplaceAll(strings.Join(segs[1:], ""), "\n", ""))
+	segs = textsOf(cut(t, chars(300, 0), block(ingest.BlockParagraph, strings.Repeat("Some words. ", 15)), first))
+	require.Contains(t, segs[0], "func first()", "code stays with the text before it")
+}
+
 func TestRunsDoNotMeet(t *testing.T) {
 	t.Parallel()
 	s, err := split.New(split.NewDefaultConfig(), 0)

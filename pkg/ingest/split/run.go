@@ -73,7 +73,11 @@ func (r *run) Add(b ingest.Block) []ingest.Segment {
 	case r.cfg.Strategy == ingest.ChunkRows && b.Kind == ingest.BlockTable && r.body:
 		out = r.end(out)
 	}
-	for _, u := range r.units(b) {
+	units := r.units(b)
+	if b.Kind == ingest.BlockCode && r.endsInCode() && r.cost >= r.cfg.Size/leastShare && r.cost+joinCost+costs(units) > r.cfg.Size {
+		out = r.end(out) // a declaration begins a segment unless the one before would be small
+	}
+	for _, u := range units {
 		if out = r.take(out, u); r.alone(u) {
 			out = r.end(out)
 		}
@@ -84,6 +88,19 @@ func (r *run) Add(b ingest.Block) []ingest.Segment {
 	r.offset += int64(len(b.Text))
 	r.blocks++
 	return out
+}
+
+// endsInCode reports whether the segment being filled ends in a block of code.
+func (r *run) endsInCode() bool {
+	return r.fresh > 0 && r.held[len(r.held)-1].kind == ingest.BlockCode
+}
+
+func costs(units []unit) int {
+	sum := 0
+	for _, u := range units {
+		sum += u.cost
+	}
+	return sum
 }
 
 // Close implements ingest.SplitRun.

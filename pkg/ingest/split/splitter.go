@@ -3,7 +3,8 @@
 // It is recursive and knows headings: a section begins a segment unless it and the one before are small parts of a
 // larger one, a full segment ends between sentences,
 // a sentence that is too long ends at a line, a clause, a word, and only at last inside a run of characters.
-// A table's pieces repeat its header row; code is cut between lines and never re-flowed. The other strategies differ in where
+// A table's pieces repeat its header row; code is cut between lines and never re-flowed,
+// and between blocks of code when the next one does not fit as a whole. The other strategies differ in where
 // segments begin; those with parents or windows say which segments stand around each (ingest.ChunkStrategy).
 // The same blocks always give the same segments, and no text is lost.
 package split
@@ -18,7 +19,7 @@ import (
 )
 
 // version goes up whenever equal blocks may give other segments.
-const version = 2
+const version = 3
 
 // Splitter implements ingest.Splitter. It is safe for use by many goroutines; its runs are not.
 type Splitter struct {

@@ -6,6 +6,7 @@ import (
 	mathrand "math/rand/v2"
 	"time"
 
+	"github.com/millweir/millweir/pkg/ingest/extract/detect"
 	"github.com/millweir/millweir/pkg/ingest/workflows"
 	"github.com/millweir/millweir/pkg/process"
 	"github.com/millweir/millweir/pkg/taskstate"
@@ -110,6 +111,7 @@ type Shared struct {
 	Kafka     queue.KafkaSettings
 	Tasks     Tasks
 	Uploads   Uploads
+	Accept    detect.Config
 	Vectors   Vectors
 	Embedding Embedding
 	Workflows Workflows
@@ -117,7 +119,7 @@ type Shared struct {
 
 // Validate names all that a service needs and does not have (design D16).
 func (s Shared) Validate() error {
-	return errors.Join(s.Store.Validate(), queue.Validate(s.Queue, s.Kafka), s.Vectors.Validate(), s.Workflows.Validate(), s.Tasks.Policy(true).Validate())
+	return errors.Join(s.Store.Validate(), queue.Validate(s.Queue, s.Kafka), s.Vectors.Validate(), s.Workflows.Validate(), s.Accept.Validate(), s.Tasks.Policy(true).Validate())
 }
 
 // Policy is the state machine's view of the settings.

@@ -6,7 +6,6 @@ import (
 
 	"github.com/millweir/millweir/pkg/ingest"
 	"github.com/millweir/millweir/pkg/ingest/app"
-	"github.com/millweir/millweir/pkg/ingest/extract/detect"
 	"github.com/millweir/millweir/pkg/ingest/query"
 	"github.com/millweir/millweir/pkg/ingest/rerank"
 	"github.com/millweir/millweir/pkg/ingest/watch"
@@ -33,7 +32,7 @@ func New(p *documents.Parts, s documents.Shared, search Search, maxUpload int64)
 	if err != nil {
 		return nil, err
 	}
-	a, err := p.Application(s, ingest.Deps{Publisher: publisher, Detect: detect.Type, Adopts: true, Policy: s.Policy()}, maxUpload)
+	a, err := p.Application(s, ingest.Deps{Publisher: publisher, Detect: s.Accept.Type, Adopts: true, Policy: s.Policy()}, maxUpload)
 	if err != nil {
 		return nil, err
 	}

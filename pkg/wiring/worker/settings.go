@@ -109,6 +109,17 @@ func (w Work) membership() queue.Membership {
 type Content struct {
 	Extract extract.Config // EXTRACT_*
 	Split   split.Config   // CHUNK_*
+
+	ExtractURL process.DSN    `envconfig:"EXTRACT_URL" desc:"Tika or Docling service that converts the documents of EXTRACT_TYPES; not set: none"`
+	ExtractKey process.Secret `envconfig:"EXTRACT_API_KEY" desc:"sent to EXTRACT_URL: as a Bearer token to Tika, as X-Api-Key to Docling"`
+}
+
+// reading is the configuration of the readers: what both sides know of a document's types, and what the workers alone do.
+func (s *Settings) reading() extract.Config {
+	c := s.Content.Extract
+	c.Accept = s.Shared.Accept
+	c.External = extract.External{URL: s.Content.ExtractURL.Reveal(), Key: s.Content.ExtractKey.Reveal()}
+	return c
 }
 
 // Settings are those of stream-worker, kafka-consumer and reclaimer.
@@ -122,5 +133,5 @@ type Settings struct {
 func (s *Settings) Validate() error {
 	_, stallErr := s.Work.stalls()
 	_, _, roadsErr := s.Work.roads()
-	return errors.Join(s.Shared.Validate(), s.Content.Extract.Validate(), s.Content.Split.Validate(), stallErr, roadsErr)
+	return errors.Join(s.Shared.Validate(), s.reading().Validate(), s.Content.Split.Validate(), stallErr, roadsErr)
 }

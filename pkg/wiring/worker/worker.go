@@ -13,7 +13,6 @@ import (
 	"github.com/millweir/millweir/pkg/fsck"
 	"github.com/millweir/millweir/pkg/ingest"
 	"github.com/millweir/millweir/pkg/ingest/extract"
-	"github.com/millweir/millweir/pkg/ingest/extract/detect"
 	"github.com/millweir/millweir/pkg/ingest/split"
 	"github.com/millweir/millweir/pkg/ingestq"
 	"github.com/millweir/millweir/pkg/outbox"
@@ -94,7 +93,7 @@ func services(p *documents.Parts, s *Settings, role Role, deps taskrun.Deps) ([]
 	if err != nil {
 		return nil, err
 	}
-	pool, err := extract.NewPool(s.Content.Extract, p.Env.Log)
+	pool, err := extract.NewPool(s.reading(), p.Env.Log)
 	if err != nil {
 		return nil, fmt.Errorf("EXTRACT_*: %w", err)
 	}
@@ -106,7 +105,7 @@ func services(p *documents.Parts, s *Settings, role Role, deps taskrun.Deps) ([]
 	}
 	publisher, _ := deps.Queue.(ingestq.Publisher) // nil where deliveries are events
 	d := ingest.Deps{
-		Publisher: publisher, Extractor: pool, Splitter: splitter, Policy: policy, Detect: detect.Type,
+		Publisher: publisher, Extractor: pool, Splitter: splitter, Policy: policy, Detect: s.Shared.Accept.Type,
 		Adopts: role == RoleAll, // it takes uploads: it may mark a new upload folder (design D20)
 	}
 	a, err := p.Application(s.Shared, d, 0)

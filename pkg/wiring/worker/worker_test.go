@@ -14,7 +14,9 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/millweir/millweir/pkg/ingest"
+	"github.com/millweir/millweir/pkg/ingest/extract"
 	"github.com/millweir/millweir/pkg/ingest/extract/child"
+	"github.com/millweir/millweir/pkg/ingest/extract/detect"
 	"github.com/millweir/millweir/pkg/ingest/files"
 	"github.com/millweir/millweir/pkg/ingestq"
 	"github.com/millweir/millweir/pkg/labserver"
@@ -106,7 +108,8 @@ func TestSettingsOutOfRangeAreRefusedByName(t *testing.T) {
 	base := map[string]string{"DATABASE_URL": "sqlite:x.db", "REDIS_URL": "redis://127.0.0.1:1", "VECTOR_STORE": "embedded"}
 	for name, bad := range map[string]string{
 		"INGEST_LEASE_MS": "10", "INGEST_MAX_CRASHES": "1", "INGEST_REDIS_MAX_ATTEMPTS": "0", "INGEST_STAGE_STALL_MS": "embed=x",
-		"INGEST_QUEUE": "rabbit", "CHUNK_MODE": "words", "EXTRACT_PARALLEL": "0", "INGEST_REDIS_RETRY_BASE_BACKOFF_MS": "-1",
+		"INGEST_QUEUE": "rabbit", "CHUNK_MODE": "words", "EXTRACT_PARALLEL": "0", "EXTRACT_OCR": "other",
+		"EXTRACT_KIND": "tika", "EXTRACT_URL": "http://127.0.0.1:1", "EXTRACT_TYPES": "no type", "INGEST_REDIS_RETRY_BASE_BACKOFF_MS": "-1",
 	} {
 		t.Run(name, func(t *testing.T) {
 			for k, v := range base {
@@ -116,6 +119,18 @@ func TestSettingsOutOfRangeAreRefusedByName(t *testing.T) {
 			require.ErrorContains(t, err, name)
 		})
 	}
+}
+
+// What both sides know of types reaches the readers of the workers.
+func TestReadersGetWhatIsLetIn(t *testing.T) {
+	s, err := settings(t, map[string]string{
+		"DATABASE_URL": "sqlite:x.db", "REDIS_URL": "redis://127.0.0.1:1", "VECTOR_STORE": "embedded", "EXTRACT_OCR": "tesseract",
+		"EXTRACT_KIND": "docling", "EXTRACT_URL": "http://user:word@h", "EXTRACT_API_KEY": "key", "EXTRACT_TYPES": "image/*,application/msword",
+	})
+	require.NoError(t, err)
+	c := s.reading()
+	require.Equal(t, detect.Config{OCR: detect.Tesseract, Kind: detect.Docling, Types: []string{"image/*", "application/msword"}}, c.Accept)
+	require.Equal(t, extract.External{URL: "http://user:word@h", Key: "key"}, c.External)
 }
 
 func TestZeroIsAnAllowedWait(t *testing.T) {

@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"image"
 	"io"
 	"net"
 	"os"
@@ -202,6 +203,9 @@ func (c *childProcess) read(j frame.Job, file *os.File) error {
 			_ = out.Flush()
 		}
 	}
+	if j.Limits.OCR {
+		in.Recognize = func(picture *image.Gray) (string, error) { return c.recognize(out, picture) }
+	}
 	var buf []byte
 	ex, err := formats.ReadGuarded(context.Background(), in, func(b ingest.Block) error {
 		buf = frame.EncodeBlock(buf[:0], b)
@@ -211,6 +215,34 @@ func (c *childProcess) read(j frame.Job, file *os.File) error {
 		return err
 	}
 	return out.Flush()
+}
+
+// recognize sends a picture to the parent and waits for its text.
+func (c *childProcess) recognize(out *bufio.Writer, picture *image.Gray) (string, error) {
+	width, height := picture.Rect.Dx(), picture.Rect.Dy()
+	if width > document.MaxPictureSide || height > document.MaxPictureSide || width*height > document.MaxPicturePixels {
+		return "", fmt.Errorf("a picture of %d × %d points is too large for the text recognition", width, height)
+	}
+	if err := frame.Write(out, frame.KindPicture, frame.EncodePicture(width, height)); err != nil {
+		return "", err
+	}
+	for row := range height {
+		line := picture.Pix[row*picture.Stride:][:width]
+		if err := frame.Write(out, frame.KindPixels, line); err != nil {
+			return "", err
+		}
+	}
+	if err := out.Flush(); err != nil {
+		return "", err
+	}
+	kind, payload, err := frame.Read(c.conn, nil)
+	if err != nil || kind != frame.KindText || len(payload) == 0 {
+		return "", errors.Join(frame.ErrBad, err)
+	}
+	if payload[0] != 0 {
+		return "", errors.New(string(payload[1:]))
+	}
+	return string(payload[1:]), nil
 }
 
 // verdictOf puts the end of a job into words.

@@ -36,6 +36,11 @@ func Type(head []byte, r io.ReaderAt, size int64, name string) (mediaType string
 		return "", ingest.Permanent(ingest.CodeEmpty, document.RemedyEmpty, "the file is empty")
 	}
 	ext := strings.ToLower(filepath.Ext(name))
+	if ext == "" {
+		if whole := "." + strings.ToLower(filepath.Base(name)); codeNames[whole] {
+			ext = whole // Makefile, Dockerfile
+		}
+	}
 	switch {
 	case bytes.HasPrefix(head, []byte("PK\x03\x04")), bytes.HasPrefix(head, []byte("PK\x05\x06")):
 		return detectZip(head, r, size, ext)
@@ -49,12 +54,16 @@ func Type(head []byte, r io.ReaderAt, size int64, name string) (mediaType string
 
 // File reads a file's head and calls Detect.
 func File(r io.ReaderAt, size int64, name string) (string, error) {
+	return Config{}.File(r, size, name)
+}
+
+func readHead(r io.ReaderAt, size int64) ([]byte, error) {
 	head := make([]byte, min(size, HeadBytes))
 	n, err := r.ReadAt(head, 0)
 	if err != nil && (err != io.EOF || n < len(head)) {
-		return "", fmt.Errorf("read the file's head: %w", err)
+		return nil, fmt.Errorf("read the file's head: %w", err)
 	}
-	return Type(head, r, size, name)
+	return head, nil
 }
 
 // isPDF accepts junk before the header only when name or end say PDF too.
@@ -99,6 +108,9 @@ func detectPlain(head []byte, size int64, ext string) (string, error) {
 			"Check that this is the right file; if it is text, give it a name that ends in .txt.",
 			"the name ends in %s, but the content is text", ext)
 	}
+	if bytes.Contains(head[:min(len(head), 1024)], []byte("<fulfillmentToken")) {
+		return "", document.Encrypted("a licence for a protected e-book (ACSM), not the book")
+	}
 	return textKind(text, ext), nil
 }
 
@@ -127,6 +139,10 @@ func textKind(text, ext string) string {
 		return document.TypeJSON
 	case ".csv", ".tsv":
 		return document.TypeCSV
+	default:
+		if codeNames[ext] && !page {
+			return document.TypeCode
+		}
 	}
 	switch {
 	case page, strings.HasPrefix(start, "<?xml") && strings.Contains(text, "<html"):
@@ -135,8 +151,35 @@ func textKind(text, ext string) string {
 		return document.TypeHTML
 	case ext == "" && (strings.HasPrefix(start, "{") || strings.HasPrefix(start, "[")) && mimetype.Detect([]byte(text)).Is("application/json"):
 		return document.TypeJSON
+	case strings.HasPrefix(start, "<?xml"), xmlExtension(ext) && strings.HasPrefix(start, "<"):
+		return document.TypeXML
+	case isLaTeX(text, ext):
+		return document.TypeLaTeX
 	}
 	return document.TypeText
+}
+
+// isLaTeX tells source of LaTeX by its name and a command, or by the command that it begins with.
+func isLaTeX(text, ext string) bool {
+	if ext == ".tex" || ext == ".ltx" || ext == ".latex" {
+		return strings.Contains(text, `\`)
+	}
+	for line := range strings.Lines(text) {
+		if line = strings.TrimSpace(line); line == "" || line[0] == '%' {
+			continue
+		}
+		return strings.HasPrefix(line, `\documentclass`) || strings.HasPrefix(line, `\documentstyle`)
+	}
+	return false
+}
+
+// xmlExtension are names of XML whose declaration may be missing.
+func xmlExtension(ext string) bool {
+	switch ext {
+	case ".xml", ".rss", ".atom", ".dbk", ".docbook", ".jats", ".nxml", ".tei":
+		return true
+	}
+	return false
 }
 
 // binaryKind names the content when it is of a known kind that is not plain text.

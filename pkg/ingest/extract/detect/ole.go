@@ -25,6 +25,8 @@ var oleMagic = []byte{0xD0, 0xCF, 0x11, 0xE0, 0xA1, 0xB1, 0x1A, 0xE1}
 func detectOLE(r io.ReaderAt, size int64) (string, error) {
 	names := oleNames(r, size)
 	switch {
+	case names["DRMEncryptedDataSpace"], names["\tDRMContent"]:
+		return "", document.Encrypted("the office file is protected by rights management (IRM)")
 	case names["EncryptedPackage"], names["EncryptionInfo"]:
 		return "", document.Encrypted("the office file is protected with a password")
 	case names["WordDocument"]:

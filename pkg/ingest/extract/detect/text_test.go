@@ -104,7 +104,7 @@ func TestTheNameChoosesAmongTexts(t *testing.T) {
 		"JSON without a name":           {"data", `{"a": [1, 2]}`, document.TypeJSON},
 		"no JSON without a name":        {"data", `{a: 1}`, document.TypeText},
 		"a table":                       {"a.tsv", "a\tb\n", document.TypeCSV},
-		"a program":                     {"main.go", "package main\n", document.TypeText},
+		"a program":                     {"main.go", "package main\n", document.TypeCode},
 		"a name with dots and a folder": {"../../x.tar.md", "# x", document.TypeMarkdown},
 	} {
 		got, err := fileOf(t, c.file, c.content)

@@ -19,6 +19,7 @@ var zipTypes = map[string]string{
 var zipKinds = []struct{ member, kind string }{
 	{"xl/workbook.bin", "an Excel workbook (XLSB)"},
 	{"visio/document.xml", "a Visio drawing"},
+	{"Index/Document.iwa", "an Apple Pages, Numbers or Keynote document"},
 	{"AndroidManifest.xml", "an Android app"},
 	{"META-INF/MANIFEST.MF", "a Java archive"},
 }

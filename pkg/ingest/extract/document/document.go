@@ -5,6 +5,7 @@ package document
 import (
 	"bytes"
 	"context"
+	"image"
 	"io"
 	"time"
 
@@ -31,8 +32,20 @@ const (
 	TypeMBOX     = "application/mbox"
 	TypeMSG      = "application/vnd.ms-outlook"
 	TypeIPYNB    = "application/x-ipynb+json"
+	TypeXML      = "application/xml"
+	TypeLaTeX    = "application/x-tex"
+	TypeCode     = "text/x-source-code"
 
 	TypeSubtitles = "text/vtt" // SRT too
+)
+
+// PictureTypes are read by text recognition.
+var PictureTypes = []string{"image/png", "image/jpeg", "image/tiff", "image/gif", "image/bmp", "image/webp"}
+
+// What a picture may have at most.
+const (
+	MaxPictureSide   = 20_000 // points
+	MaxPicturePixels = 64 << 20
 )
 
 const (
@@ -47,6 +60,10 @@ type Limits struct {
 	MaxTextBytes int64 `json:"maxTextBytes"`
 	MaxPages     int   `json:"maxPages"`
 	HiddenSheets bool  `json:"hiddenSheets"` // those of workbooks are read too
+	// Headers and footers, and comments, of Word documents are read too.
+	HeadersFooters bool `json:"headersFooters"`
+	Comments       bool `json:"comments"`
+	OCR            bool `json:"ocr"` // pictures are read by text recognition
 }
 
 // Input is one document as a reader gets it.
@@ -59,8 +76,11 @@ type Input struct {
 	Engine    any                   // what this process loaded for the reader: a *pdfEngine, or nil
 	Tainted   bool                  // set by a reader whose process should read no other file
 	// Inner reads a file that this one carries, under a heading of that level. A file that cannot be read is a warning.
-	Inner    func(ctx context.Context, name string, data []byte, out *Sink, level int) error
-	advanced int64 // bytes that were reported
+	Inner func(ctx context.Context, name string, data []byte, out *Sink, level int) error
+	// Recognize returns the text on a picture, whose rows lie one behind the other; nil: there is no text recognition.
+	// Errors: why there is no text, or that of the connection.
+	Recognize func(picture *image.Gray) (string, error)
+	advanced  int64 // bytes that were reported
 }
 
 // Advance tells how many bytes of total were read, once for each ProgressBytes, and returns ctx's error then. A decoded text or the end of a
@@ -81,6 +101,7 @@ func (in *Input) Advance(ctx context.Context, done, total int64) error {
 func (in *Input) Part(mediaType string, data []byte) *Input {
 	return &Input{
 		File: bytes.NewReader(data), Size: int64(len(data)), MediaType: mediaType, Limits: in.Limits, Progress: func(int, int) {}, Engine: in.Engine,
+		Recognize: in.Recognize,
 	}
 }
 
@@ -89,8 +110,8 @@ func (in *Input) Stream() *io.SectionReader { return io.NewSectionReader(in.File
 
 // What the user is told to do about each kind of failure.
 const (
-	remedyUnsupported = "Upload a PDF, an office or OpenDocument file, an e-book, an e-mail, a web page, Markdown or plain text."
-	remedyEncrypted   = "Remove the password and upload the file again."
+	remedyUnsupported = "Upload a PDF, an office or OpenDocument file, an e-book, an e-mail, a web page, Markdown, LaTeX, XML, source code or plain text."
+	remedyEncrypted   = "Remove the password or the copy protection and upload the file again."
 	remedyCorrupt     = "The file is damaged or incomplete. Open it in its own program, save it anew and upload it again."
 	remedyLimit       = "The file is larger inside than is allowed. Split it into smaller documents."
 	RemedyEncoding    = "Save the text as UTF-8 and upload it again."

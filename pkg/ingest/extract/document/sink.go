@@ -204,3 +204,14 @@ func CheckBlock(b ingest.Block) error {
 	}
 	return nil
 }
+
+// Paragraphs cuts recognised text at its empty lines and joins the lines of each piece.
+func Paragraphs(text string) []string {
+	var out []string
+	for piece := range strings.SplitSeq(strings.ReplaceAll(text, "\f", "\n\n"), "\n\n") {
+		if piece = Squeeze(piece); piece != "" {
+			out = append(out, piece)
+		}
+	}
+	return out
+}

@@ -3,6 +3,7 @@ package docx
 import (
 	"context"
 	"encoding/xml"
+	"errors"
 	"slices"
 	"strconv"
 	"strings"
@@ -45,6 +46,7 @@ type docxBody struct {
 	merged   bool // with the cell above
 	inRunPrs bool
 	formula  formula
+	margin   *margin // nil: what stands beside the text is not read
 }
 
 // read visits one part; a name that the archive does not have is skipped.
@@ -62,6 +64,7 @@ func (d *docxBody) Start(name string, attrs []xml.Attr) error {
 	if d.drop.Start(name, dropped(name, attrs)) {
 		return nil
 	}
+	d.startMargin(name, attrs)
 	switch name {
 	case "p":
 		if err := d.part.Advance(d.ctx, d.in); err != nil {
@@ -173,7 +176,7 @@ func (d *docxBody) End(name string) error {
 	}
 	switch name {
 	case "p":
-		return d.endParagraph()
+		return errors.Join(d.endParagraph(), d.sendMargin())
 	case "pPr":
 		d.props = max(d.props-1, 0)
 	case "rPr":
@@ -181,7 +184,9 @@ func (d *docxBody) End(name string) error {
 	case "t":
 		d.inText = false
 	case "tbl", "tr", "tc":
-		return d.endTable(name)
+		return errors.Join(d.endTable(name), d.sendMargin())
+	case "sectPr": // the last section's stands behind all paragraphs
+		return d.sendMargin()
 	}
 	return nil
 }

@@ -14,6 +14,7 @@ import (
 )
 
 // Read streams a Word document: headings, paragraphs, lists and tables in their order, then the notes.
+// Comments follow their paragraph, headers and footers their section, once each, when in.Limits asks for them.
 // Insertions are kept and deletions dropped, as if all changes had been accepted.
 func Read(ctx context.Context, in *document.Input, out *document.Sink) (ingest.Extraction, error) {
 	a, err := office.Open(in)
@@ -36,10 +37,21 @@ func Read(ctx context.Context, in *document.Input, out *document.Sink) (ingest.E
 	if err != nil {
 		return ingest.Extraction{}, err
 	}
-	body := &docxBody{ctx: ctx, in: in, out: out, styles: styles, lists: lists}
+	margin, err := newMargin(a, rels, in.Limits)
+	if err != nil {
+		return ingest.Extraction{}, err
+	}
+	body := &docxBody{ctx: ctx, in: in, out: out, styles: styles, lists: lists, margin: margin}
 	for _, name := range []string{main, rels.ByKind["footnotes"], rels.ByKind["endnotes"]} {
 		if err := body.read(a, name); err != nil {
 			return ingest.Extraction{}, err
+		}
+	}
+	if margin != nil && margin.comments != nil { // those that nothing refers to
+		for _, id := range margin.comments.order {
+			if err := margin.comments.send(out, id); err != nil {
+				return ingest.Extraction{}, err
+			}
 		}
 	}
 	return ingest.Extraction{Title: title}, nil

@@ -133,7 +133,7 @@ type readFunc func(ctx context.Context, in *document.Input, out *document.Sink) 
 // ReadBytes reads a document of a known type in this process.
 func ReadBytes(read readFunc, data []byte, mediaType string) (ingest.Extraction, []ingest.Block, error) {
 	var blocks []ingest.Block
-	caps := document.Limits{MaxTextBytes: 8 << 20, MaxPages: 100}
+	caps := document.Limits{MaxTextBytes: 8 << 20, MaxPages: 100, HeadersFooters: true, Comments: true}
 	in := &document.Input{File: bytes.NewReader(data), Size: int64(len(data)), MediaType: mediaType, Limits: caps, Progress: func(int, int) {}}
 	ex, err := read(context.Background(), in, document.NewSink(caps, func(b ingest.Block) error {
 		blocks = append(blocks, b)

@@ -10,21 +10,25 @@ import (
 	"strings"
 
 	"github.com/millweir/millweir/pkg/ingest"
+	"github.com/millweir/millweir/pkg/ingest/extract/code"
 	"github.com/millweir/millweir/pkg/ingest/extract/csv"
 	"github.com/millweir/millweir/pkg/ingest/extract/detect"
 	"github.com/millweir/millweir/pkg/ingest/extract/document"
 	"github.com/millweir/millweir/pkg/ingest/extract/docx"
 	"github.com/millweir/millweir/pkg/ingest/extract/epub"
 	"github.com/millweir/millweir/pkg/ingest/extract/html"
+	"github.com/millweir/millweir/pkg/ingest/extract/latex"
 	"github.com/millweir/millweir/pkg/ingest/extract/mail"
 	"github.com/millweir/millweir/pkg/ingest/extract/markdown"
 	"github.com/millweir/millweir/pkg/ingest/extract/notebook"
 	"github.com/millweir/millweir/pkg/ingest/extract/odf"
+	"github.com/millweir/millweir/pkg/ingest/extract/picture"
 	"github.com/millweir/millweir/pkg/ingest/extract/plaintext"
 	"github.com/millweir/millweir/pkg/ingest/extract/pptx"
 	"github.com/millweir/millweir/pkg/ingest/extract/rtf"
 	"github.com/millweir/millweir/pkg/ingest/extract/subtitles"
 	"github.com/millweir/millweir/pkg/ingest/extract/xlsx"
+	"github.com/millweir/millweir/pkg/ingest/extract/xmldoc"
 )
 
 // Reader turns documents of some types into blocks.
@@ -54,6 +58,10 @@ var Registry = []Reader{
 	{Name: "msg", Version: 1, Types: []string{document.TypeMSG}, PDF: true, Read: mail.ReadMSG},
 	{Name: "ipynb", Version: 1, Types: []string{document.TypeIPYNB}, Read: notebook.Read},
 	{Name: "subtitles", Version: 1, Types: []string{document.TypeSubtitles}, Read: subtitles.Read},
+	{Name: "xml", Version: 1, Types: []string{document.TypeXML}, Read: xmldoc.Read},
+	{Name: "latex", Version: 1, Types: []string{document.TypeLaTeX}, Read: latex.Read},
+	{Name: "code", Version: 1, Types: []string{document.TypeCode}, Read: code.Read},
+	{Name: "picture", Version: 1, Types: document.PictureTypes, Read: picture.Read},
 	{Name: "csv", Version: 1, Types: []string{document.TypeCSV}, Read: csv.Read},
 	{Name: "text", Version: 2, Types: []string{document.TypeText, document.TypeJSON}, Read: plaintext.Read},
 }
@@ -161,7 +169,11 @@ func inner(outer *document.Input, depth int) func(context.Context, string, []byt
 
 // readInner reads a file that a document carries, below its name.
 func readInner(ctx context.Context, in *document.Input, name string, out *document.Sink, level int) (err error) {
-	if in.MediaType, err = detect.File(in.File, in.Size, name); err != nil {
+	accept := detect.Config{}
+	if in.Recognize != nil {
+		accept.OCR = detect.Tesseract
+	}
+	if in.MediaType, err = accept.File(in.File, in.Size, name); err != nil {
 		return err
 	}
 	r, ok := For(in.MediaType)

@@ -22,6 +22,9 @@ const (
 	KindBlock    = 'B' // child → parent: block, binary
 	KindProgress = 'P' // child → parent: done, total
 	KindDone     = 'D' // child → parent: verdict
+	KindPicture  = 'I' // child → parent: width and height of a picture, whose text it waits for
+	KindPixels   = 'X' // child → parent: the next of its pixels, a byte each, row by row
+	KindText     = 'T' // parent → child: 0 and the picture's text, or 1 and why there is none
 )
 
 const (
@@ -163,4 +166,21 @@ func (v Verdict) Failure() error {
 		f.Code, f.Permanent = ingest.CodeInternal, false
 	}
 	return f
+}
+
+// EncodePicture is the payload of KindPicture.
+func EncodePicture(width, height int) []byte {
+	return binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint32(nil, uint32(width)), uint32(height))
+}
+
+// DecodePicture returns the size that a child says, within document.MaxPictureSide and MaxPicturePixels.
+func DecodePicture(payload []byte) (width, height int, err error) {
+	if len(payload) != 8 {
+		return 0, 0, fmt.Errorf("%w: a picture's head of %d bytes", ErrBad, len(payload))
+	}
+	width, height = int(binary.BigEndian.Uint32(payload)), int(binary.BigEndian.Uint32(payload[4:]))
+	if width < 1 || height < 1 || width > document.MaxPictureSide || height > document.MaxPictureSide || width*height > document.MaxPicturePixels {
+		return 0, 0, fmt.Errorf("%w: a picture of %d × %d points", ErrBad, width, height)
+	}
+	return width, height, nil
 }

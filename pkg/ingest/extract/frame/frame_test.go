@@ -114,3 +114,17 @@ func TestAVerdictsWordsAreAStrangers(t *testing.T) {
 	require.Len(t, Shorten(strings.Repeat("x", 1<<20)), MaxMessage)
 	require.Equal(t, "x", Shorten("x"))
 }
+
+func TestPicturesThatAChildMaySend(t *testing.T) {
+	t.Parallel()
+	width, height, err := DecodePicture(EncodePicture(2480, 3508))
+	require.NoError(t, err)
+	require.Equal(t, []int{2480, 3508}, []int{width, height})
+	for name, payload := range map[string][]byte{
+		"nothing": nil, "cut off": EncodePicture(1, 1)[:7], "no width": EncodePicture(0, 5), "no height": EncodePicture(5, 0),
+		"too wide": EncodePicture(document.MaxPictureSide+1, 1), "too large": EncodePicture(10_000, 10_000), "a negative side": EncodePicture(-1, 1),
+	} {
+		_, _, err := DecodePicture(payload)
+		require.ErrorIs(t, err, ErrBad, name)
+	}
+}

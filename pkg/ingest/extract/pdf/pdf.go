@@ -70,13 +70,14 @@ type pdfDocument struct {
 	pages    int
 	flow     *pageFlow
 
-	traps   int
-	failed  int   // pages that could not be read
-	unread  []int // the first of them, from 1
-	inRow   int
-	lastErr error
-	chars   int  // without white space
-	images  bool // some page with hardly any text shows a picture
+	traps    int
+	failed   int   // pages that could not be read
+	unread   []int // the first of them, from 1
+	inRow    int
+	lastErr  error
+	chars    int   // without white space
+	pictures []int // pages that are pictures and were not read
+	images   bool  // some page with hardly any text shows a picture
 }
 
 // open starts a fresh instance and opens the document in it.
@@ -125,6 +126,9 @@ func (p *pdfDocument) readPages(ctx context.Context) error {
 			return err
 		}
 		text, err := p.pageText(page)
+		if err == nil {
+			text, err = p.recognized(page, text)
+		}
 		if err != nil {
 			if err := p.pageFailed(page, err); err != nil {
 				return err
@@ -150,9 +154,10 @@ func (p *pdfDocument) verdict() error {
 		return document.Corrupt("none of the pdf's %d pages can be read: %w", p.pages, p.lastErr)
 	case 2*p.failed > p.pages:
 		return document.Corrupt("%d of the pdf's %d pages cannot be read: %w", p.failed, p.pages, p.lastErr)
-	case p.images && p.chars < ocrChars*(p.pages-p.failed):
+	case p.images && p.in.Recognize == nil && p.chars < ocrChars*(p.pages-p.failed):
 		return ingest.Permanent(ingest.CodeNeedsOCR, document.RemedyOCR, "the pdf's %d pages hold %d characters of text: they are pictures", p.pages, p.chars)
 	}
+	p.warnPictures()
 	return nil
 }
 

@@ -146,9 +146,11 @@ func newTransport() *http.Transport {
 // Call is one request.
 type Call struct {
 	Method   string
-	Path     string // below the base, beginning with "/"; empty: the base itself
-	Template string // Path without its ids, for traces; empty: Path has none
-	Body     []byte // JSON; nil: none
+	Path     string    // below the base, beginning with "/"; empty: the base itself
+	Template string    // Path without its ids, for traces; empty: Path has none
+	Body     []byte    // JSON; nil: none
+	Upload   io.Reader // a body of another kind, which Header names, of Size bytes; nil: none
+	Size     int64
 	Header   http.Header
 	MaxReply int64 // bytes
 	Timeout  time.Duration
@@ -224,17 +226,22 @@ func (c *Client) request(ctx context.Context, call Call) (*http.Request, error) 
 	var reader io.Reader
 	if call.Body != nil {
 		reader = bytes.NewReader(call.Body)
+	} else if call.Upload != nil {
+		reader = call.Upload
 	}
 	req, err := http.NewRequestWithContext(ctx, call.Method, u.String(), reader)
 	if err != nil {
 		return nil, ErrBaseURL
 	}
+	if call.Upload != nil {
+		req.ContentLength = call.Size
+	}
+	req.Header.Set("Accept", "application/json")
 	for _, header := range []http.Header{c.header, call.Header} {
 		for name, values := range header {
 			req.Header[name] = values
 		}
 	}
-	req.Header.Set("Accept", "application/json")
 	if call.Body != nil {
 		req.Header.Set("Content-Type", "application/json")
 	}
