@@ -45,12 +45,13 @@ func newPageFlow(out *document.Sink) *pageFlow {
 type pdfPage struct {
 	number int // from 1
 	lines  []string
+	fields []string
 	shifts []int // of the numbers that its last and first line may be: printed minus real number
 }
 
 // page takes the text of one page (number from 1) and lays out the one before.
-func (f *pageFlow) page(number int, text string) error {
-	p := &pdfPage{number: number, lines: pageLines(text)}
+func (f *pageFlow) page(number int, content pageContent) error {
+	p := &pdfPage{number: number, lines: pageLines(content.text), fields: content.fields}
 	for len(p.lines) > 0 && p.lines[len(p.lines)-1] == "" {
 		p.lines = p.lines[:len(p.lines)-1]
 	}
@@ -79,7 +80,10 @@ func (f *pageFlow) next(p *pdfPage) error {
 		around = append(slices.Clone(around), p.shifts...)
 	}
 	f.before = now.shifts
-	return f.layOut(now.number, dropPageNumber(now.lines, now.number, around))
+	if err := f.layOut(now.number, dropPageNumber(now.lines, now.number, around)); err != nil {
+		return err
+	}
+	return f.writeFields(now.number, now.fields)
 }
 
 // layOut turns the lines of a page into blocks.

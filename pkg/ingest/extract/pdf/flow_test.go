@@ -27,8 +27,8 @@ func TestPageFlow(t *testing.T) {
 	})
 	f := newPageFlow(out)
 	f.outline = map[int][]bookmark{1: {{key: "introduction", level: 2}}}
-	require.NoError(t, f.page(1, "Running title\r\n1.2 Introduction\r\nThe well-known lease is inter\uFFFEnational and fault-\r\ntolerant, as a well\uFFFE\r\nknown rule says here.\r\n• first\n• second\n7"))
-	require.NoError(t, f.page(2, "Running title\n持久化异步入库任务把文档切成段落，再写入\n向量库。\n- 8 -"))
+	require.NoError(t, f.page(1, pageContent{text: "Running title\r\n1.2 Introduction\r\nThe well-known lease is inter\uFFFEnational and fault-\r\ntolerant, as a well\uFFFE\r\nknown rule says here.\r\n• first\n• second\n7"}))
+	require.NoError(t, f.page(2, pageContent{text: "Running title\n持久化异步入库任务把文档切成段落，再写入\n向量库。\n- 8 -"}))
 	require.NoError(t, f.close())
 	require.Equal(t, []string{
 		"p Running title", "## 1.2 Introduction",
@@ -49,8 +49,8 @@ func FuzzPageFlow(f *testing.F) {
 		})
 		flow := newPageFlow(out)
 		flow.outline = map[int][]bookmark{1: {{key: headingKey(title), level: 1}}}
-		require.NoError(t, flow.page(1, one))
-		require.NoError(t, flow.page(2, two))
+		require.NoError(t, flow.page(1, pageContent{text: one}))
+		require.NoError(t, flow.page(2, pageContent{text: two}))
 		require.NoError(t, flow.close())
 	})
 }
@@ -65,7 +65,7 @@ func flowOf(t *testing.T, pages ...string) []ingest.Block {
 		return nil
 	}))
 	for i, page := range pages {
-		require.NoError(t, flow.page(i+1, page))
+		require.NoError(t, flow.page(i+1, pageContent{text: page}))
 	}
 	require.NoError(t, flow.close())
 	return blocks
@@ -133,8 +133,8 @@ func TestABookmarkOverSeveralLinesIsAHeading(t *testing.T) {
 		return nil
 	}))
 	flow.outline = map[int][]bookmark{1: {{key: headingKey("A heading that goes over two lines"), level: 3}}, 2: {{key: headingKey("Other"), level: 1}}}
-	require.NoError(t, flow.page(1, "A heading that goes\nover two lines\nAnd then the text begins."))
-	require.NoError(t, flow.page(2, "Otherwise this is no heading at all."))
+	require.NoError(t, flow.page(1, pageContent{text: "A heading that goes\nover two lines\nAnd then the text begins."}))
+	require.NoError(t, flow.page(2, pageContent{text: "Otherwise this is no heading at all."}))
 	require.NoError(t, flow.close())
 	require.Equal(t, []string{"### A heading that goes over two lines", "p And then the text begins.", "p Otherwise this is no heading at all."}, extracttest.Lines(blocks))
 }

@@ -67,6 +67,7 @@ type pdfDocument struct {
 	engine   *Engine
 	instance pdfium.Pdfium
 	doc      references.FPDF_DOCUMENT
+	form     *references.FPDF_FORMHANDLE // nil: not asked for yet; empty: there is none
 	pages    int
 	flow     *pageFlow
 
@@ -113,6 +114,7 @@ func (p *pdfDocument) open() error {
 // close throws the instance away: it read a file of unknown intent.
 func (p *pdfDocument) close() {
 	if p.instance != nil {
+		p.closeForm()
 		_ = p.instance.Close()
 		p.instance = nil
 	}
@@ -124,14 +126,14 @@ func (p *pdfDocument) readPages(ctx context.Context) error {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		text, err := p.pageText(page)
+		content, err := p.readPage(page)
 		if err != nil {
 			if err := p.pageFailed(page, err); err != nil {
 				return err
 			}
 		} else {
 			p.inRow = 0
-			if err := p.flow.page(page+1, text); err != nil {
+			if err := p.flow.page(page+1, content); err != nil {
 				return err
 			}
 		}
@@ -190,15 +192,64 @@ func pdfiumRefusal(err error) bool {
 	return slices.ContainsFunc(known, func(k error) bool { return errors.Is(err, k) }) || !strings.Contains(err.Error(), "wasm")
 }
 
-// pageText is all text of a page (0-based) in PDFium's order.
-func (p *pdfDocument) pageText(index int) (string, error) {
+// pageContent is what was read of a page.
+type pageContent struct {
+	text   string   // in PDFium's order
+	fields []string // texts of annotations that are drawn nowhere
+}
+
+// readPage reads a page (0-based). One that has form fields, free texts or stamps is read after these became part of it.
+func (p *pdfDocument) readPage(index int) (pageContent, error) {
+	page, err := p.loadPage(index)
+	if err != nil {
+		return pageContent{}, err
+	}
+	defer func() { p.closePage(page) }()
+	shown := p.annotationsOf(page)
+	picture := shown.drawn && p.hasImage(page) // asked before the fields become pictures
+	if shown.drawn {
+		if _, err := p.instance.FPDFPage_Flatten(&requests.FPDFPage_Flatten{Page: page}); err != nil {
+			return pageContent{}, err
+		}
+		// PDFium sees what it drew once it reads the page again.
+		p.closePage(page)
+		if page, err = p.loadPage(index); err != nil {
+			return pageContent{}, err
+		}
+	}
+	text, err := p.pageText(index, page)
+	if err != nil {
+		return pageContent{}, err
+	}
+	chars := visible(text)
+	p.chars += chars
+	for _, v := range shown.values {
+		p.chars += visible(v)
+	}
+	if chars < ocrChars && !p.images {
+		p.images = picture || (!shown.drawn && p.hasImage(page))
+	}
+	return pageContent{text: text, fields: shown.values}, nil
+}
+
+func (p *pdfDocument) loadPage(index int) (requests.Page, error) {
 	page, err := p.instance.FPDF_LoadPage(&requests.FPDF_LoadPage{Document: p.doc, Index: index})
 	if err != nil {
-		return "", err
+		return requests.Page{}, err
 	}
-	defer func() { _, _ = p.instance.FPDF_ClosePage(&requests.FPDF_ClosePage{Page: page.Page}) }()
-	ref := requests.Page{ByReference: &page.Page}
-	text, err := p.instance.FPDFText_LoadPage(&requests.FPDFText_LoadPage{Page: ref})
+	return requests.Page{ByReference: &page.Page}, nil
+}
+
+// closePage closes a page that loadPage opened; one that failed to open is none.
+func (p *pdfDocument) closePage(page requests.Page) {
+	if page.ByReference != nil {
+		_, _ = p.instance.FPDF_ClosePage(&requests.FPDF_ClosePage{Page: *page.ByReference})
+	}
+}
+
+// pageText is all text of a page (0-based) in PDFium's order.
+func (p *pdfDocument) pageText(index int, page requests.Page) (string, error) {
+	text, err := p.instance.FPDFText_LoadPage(&requests.FPDFText_LoadPage{Page: page})
 	if err != nil {
 		return "", err
 	}
@@ -210,20 +261,14 @@ func (p *pdfDocument) pageText(index int) (string, error) {
 	if count.Count > maxPageChars {
 		return "", document.OverLimit("page %d has %d characters, more than %d", index+1, count.Count, maxPageChars)
 	}
-	out := ""
-	if count.Count > 0 {
-		all, err := p.instance.FPDFText_GetText(&requests.FPDFText_GetText{TextPage: text.TextPage, Count: count.Count})
-		if err != nil {
-			return "", err
-		}
-		out = all.Text
+	if count.Count == 0 {
+		return "", nil
 	}
-	chars := visible(out)
-	p.chars += chars
-	if chars < ocrChars && !p.images {
-		p.images = p.hasImage(ref)
+	all, err := p.instance.FPDFText_GetText(&requests.FPDFText_GetText{TextPage: text.TextPage, Count: count.Count})
+	if err != nil {
+		return "", err
 	}
-	return out, nil
+	return all.Text, nil
 }
 
 // visible counts characters that are not white space, up to what matters here.
