@@ -194,8 +194,8 @@ func pdfiumRefusal(err error) bool {
 
 // pageContent is what was read of a page.
 type pageContent struct {
-	text   string   // in PDFium's order
-	fields []string // texts of annotations that are drawn nowhere
+	lines  []textLine // in PDFium's order
+	fields []string   // texts of annotations that are drawn nowhere
 }
 
 // readPage reads a page (0-based). One that has form fields, free texts or stamps is read after these became part of it.
@@ -217,11 +217,10 @@ func (p *pdfDocument) readPage(index int) (pageContent, error) {
 			return pageContent{}, err
 		}
 	}
-	text, err := p.pageText(index, page)
+	lines, chars, err := p.pageLines(index, page)
 	if err != nil {
 		return pageContent{}, err
 	}
-	chars := visible(text)
 	p.chars += chars
 	for _, v := range shown.values {
 		p.chars += visible(v)
@@ -229,7 +228,7 @@ func (p *pdfDocument) readPage(index int) (pageContent, error) {
 	if chars < ocrChars && !p.images {
 		p.images = picture || (!shown.drawn && p.hasImage(page))
 	}
-	return pageContent{text: text, fields: shown.values}, nil
+	return pageContent{lines: lines, fields: shown.values}, nil
 }
 
 func (p *pdfDocument) loadPage(index int) (requests.Page, error) {
@@ -247,28 +246,31 @@ func (p *pdfDocument) closePage(page requests.Page) {
 	}
 }
 
-// pageText is all text of a page (0-based) in PDFium's order.
-func (p *pdfDocument) pageText(index int, page requests.Page) (string, error) {
+// pageLines are the lines of a page (0-based) in PDFium's order, and how many of its characters are no white space.
+func (p *pdfDocument) pageLines(index int, page requests.Page) (lines []textLine, chars int, err error) {
 	text, err := p.instance.FPDFText_LoadPage(&requests.FPDFText_LoadPage{Page: page})
 	if err != nil {
-		return "", err
+		return nil, 0, err
 	}
 	defer func() { _, _ = p.instance.FPDFText_ClosePage(&requests.FPDFText_ClosePage{TextPage: text.TextPage}) }()
 	count, err := p.instance.FPDFText_CountChars(&requests.FPDFText_CountChars{TextPage: text.TextPage})
 	if err != nil {
-		return "", err
+		return nil, 0, err
 	}
 	if count.Count > maxPageChars {
-		return "", document.OverLimit("page %d has %d characters, more than %d", index+1, count.Count, maxPageChars)
+		return nil, 0, document.OverLimit("page %d has %d characters, more than %d", index+1, count.Count, maxPageChars)
 	}
 	if count.Count == 0 {
-		return "", nil
+		return nil, 0, nil
 	}
 	all, err := p.instance.FPDFText_GetText(&requests.FPDFText_GetText{TextPage: text.TextPage, Count: count.Count})
 	if err != nil {
-		return "", err
+		return nil, 0, err
 	}
-	return all.Text, nil
+	lines, units := cutLines(all.Text)
+	m := measurer{p: p, text: text.TextPage, exact: units == count.Count}
+	m.measure(lines)
+	return lines, visible(all.Text), nil
 }
 
 // visible counts characters that are not white space, up to what matters here.
