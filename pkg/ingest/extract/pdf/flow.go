@@ -36,6 +36,8 @@ type pageFlow struct {
 	looks   *looks     // nil: not learned yet
 	before  []int      // shifts of the page before them
 
+	lastTable table // the next page may go on with it
+
 	running string // first line of the page before: the same again is a running title
 
 	done []string        // finished lines of the paragraph being read: short ones keep their end
@@ -51,13 +53,14 @@ func newPageFlow(out *document.Sink) *pageFlow {
 type pdfPage struct {
 	number int // from 1
 	lines  []textLine
+	grids  []grid
 	fields []string
 	shifts []int // of the numbers that its last and first line may be: printed minus real number
 }
 
 // page takes one page (number from 1) and lays out those before it that need no look at it.
 func (f *pageFlow) page(number int, content pageContent) error {
-	p := &pdfPage{number: number, lines: content.lines, fields: content.fields}
+	p := &pdfPage{number: number, lines: content.lines, grids: content.grids, fields: content.fields}
 	for len(p.lines) > 0 && p.lines[len(p.lines)-1].text == "" {
 		p.lines = p.lines[:len(p.lines)-1]
 	}
@@ -95,7 +98,7 @@ func (f *pageFlow) layOutUpTo(n int) error {
 			around = append(slices.Clone(around), f.waiting[i+1].shifts...)
 		}
 		f.before = now.shifts
-		if err := f.layOut(now.number, dropPageNumber(now.lines, now.number, around)); err != nil {
+		if err := f.layOut(now, around); err != nil {
 			return err
 		}
 		if err := f.writeFields(now.number, now.fields); err != nil {
@@ -106,34 +109,47 @@ func (f *pageFlow) layOutUpTo(n int) error {
 	return nil
 }
 
-// layOut turns the lines of a page into blocks.
-func (f *pageFlow) layOut(number int, lines []textLine) error {
+// layOut turns the lines of a page into blocks; around are the shifts of its neighbours' numbers.
+func (f *pageFlow) layOut(p *pdfPage, around []int) error {
+	found := tables(p.lines, p.grids)
+	lines := f.dropRunning(dropPageNumber(p.lines, p.number, around))
 	f.noteHyphens(lines)
-	lines = f.dropRunning(lines)
 	widest := 0
 	for _, l := range lines {
 		widest = max(widest, lineWidth(l.text))
 	}
-	marks := f.outline[number]
-	titles := f.looks.titles(number, lines)
+	marks := f.outline[p.number]
+	titles := f.looks.titles(p.number, lines)
+	written := 0
 	for i := 0; i < len(lines); i++ {
+		if at := lines[i].table; at > 0 {
+			if at > written {
+				written = at
+				if err := f.table(p.number, found[at-1], i == 0); err != nil {
+					return err
+				}
+			}
+			continue
+		}
 		level, n := headingAt(lines[i:], marks)
 		if len(titles) > 0 && titles[0].at == i {
 			level, n = f.looks.level(titles[0].style), titles[0].lines
+		}
+		for len(titles) > 0 && titles[0].at < i+max(n, 1) {
 			titles = titles[1:]
 		}
 		if level > 0 {
-			if err := f.heading(number, level, lines[i:i+n]); err != nil {
+			if err := f.heading(p.number, level, lines[i:i+n]); err != nil {
 				return err
 			}
 			i += n - 1
 			continue
 		}
-		if err := f.line(number, lines[i].text, widest); err != nil {
+		if err := f.line(p.number, lines[i].text, widest); err != nil {
 			return err
 		}
 	}
-	return f.end(number)
+	return f.end(p.number)
 }
 
 // headingAt tells whether the lines begin with a title of the page's bookmarks, and over how many lines.
@@ -219,7 +235,7 @@ func lineWidth(line string) int {
 	n := 0
 	for _, r := range line {
 		n++
-		if document.Wide(r) || unicode.Is(unicode.Hangul, r) {
+		if r >= 0x1100 && (document.Wide(r) || unicode.Is(unicode.Hangul, r)) {
 			n++
 		}
 	}
@@ -232,7 +248,7 @@ func (f *pageFlow) dropRunning(lines []textLine) []textLine {
 		return lines
 	}
 	first := lines[0].text
-	if first == f.running {
+	if first == f.running && lines[0].table == 0 {
 		lines = lines[1:]
 	}
 	f.running = first
@@ -313,7 +329,7 @@ func lastWord(text string) string {
 func dropPageNumber(lines []textLine, number int, around []int) []textLine {
 	runsOn := func(line textLine) bool {
 		printed, ok := pageNumber(line.text)
-		return ok && slices.Contains(around, printed-number)
+		return ok && line.table == 0 && slices.Contains(around, printed-number)
 	}
 	if n := len(lines); n > 1 && runsOn(lines[n-1]) {
 		lines = lines[:n-1]

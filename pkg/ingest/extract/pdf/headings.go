@@ -198,7 +198,7 @@ func (l *looks) titleAt(lines []textLine, at int, leading float64) (title, bool)
 	t := title{at: at, lines: 1, style: titleStyle{size: first.size, bold: first.bold}}
 	big := first.size >= bigger*l.body
 	other := first.face != "" && first.face != l.face && !first.bold // neither larger nor bold, but of another font
-	if first.size == 0 || first.table > 0 || first.size < (1-sameSize)*l.body || !(big || first.bold || other) || !beginsTitle(first.text) || l.running[keyOf(first)] > 1 {
+	if !first.placed() || first.size == 0 || first.table > 0 || first.size < (1-sameSize)*l.body || !(big || first.bold || other) || !beginsTitle(first.text) || l.running[keyOf(first)] > 1 {
 		return t, false
 	}
 	text := first.text
@@ -233,7 +233,7 @@ func (l *looks) standsOver(heading, below []textLine, plain bool) bool {
 		if next.table > 0 {
 			return true
 		}
-		if next.size == 0 {
+		if !next.placed() {
 			continue
 		}
 		if next.size >= bigger*l.body || (next.bold && next.size >= (1-sameSize)*l.body) {
@@ -252,14 +252,14 @@ func (l *looks) standsOver(heading, below []textLine, plain bool) bool {
 // apart tells whether more room is between two lines than between others, or none follows the other.
 func apart(above, below textLine, leading float64) bool {
 	gap := above.base - below.base
-	return above.text == "" || above.size == 0 || above.table > 0 || gap <= 0 || gap >= 1.2*leading || above.size > (1+sameSize)*below.size || (above.bold && !below.bold)
+	return above.text == "" || !above.placed() || above.table > 0 || gap <= 0 || gap >= 1.2*leading || above.size > (1+sameSize)*below.size || (above.bold && !below.bold)
 }
 
 // usualLeading is the median distance of a page's lines.
 func usualLeading(lines []textLine) float64 {
 	var gaps []float64
 	for i := 1; i < len(lines); i++ {
-		if gap := lines[i-1].base - lines[i].base; lines[i].size > 0 && gap > lines[i].size/2 && gap < 3*lines[i].size {
+		if gap := lines[i-1].base - lines[i].base; lines[i-1].placed() && lines[i].placed() && gap > lines[i].size/2 && gap < 3*lines[i].size {
 			gaps = append(gaps, gap)
 		}
 	}

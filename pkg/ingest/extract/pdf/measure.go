@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"unicode"
+	"unicode/utf16"
 	"unicode/utf8"
 
 	"github.com/klippa-app/go-pdfium/references"
@@ -15,12 +16,16 @@ import (
 const (
 	// maxMeasured bounds how many lines of a page are measured, and how many words of it.
 	maxMeasured, maxMeasuredWords = 1000, 4000
+	// maxMeasuredRunes is the length of a word up to which its letters may be cells.
+	maxMeasuredRunes = 20
 	// wideLine is the share of a page's longest line from which a line is taken for running text.
 	wideLine = 0.75
 	// sizedLines is how many lines of running text tell their font size, in each third of a page.
 	sizedLines = 2
 	// loose is the width of a character, in font sizes, above which a line has wide gaps.
 	loose = 0.62
+	// narrow is the same beside a line that has some.
+	narrow = 0.48
 	// titleRunes is the length of a line above which it is no heading.
 	titleRunes = 120
 )
@@ -28,7 +33,7 @@ const (
 // numbered is how many headings begin.
 var numbered = regexp.MustCompile(`^\d{1,2}(\.\d{1,2}){1,4}\.?\s+\pL`)
 
-// textLine is a line of a page as PDFium gives it. Without a size it was not measured.
+// textLine is a line of a page as PDFium gives it. Where running text is, and how large, is not asked of every line.
 type textLine struct {
 	text        string
 	left, right float64 // in points, from the page's left
@@ -39,8 +44,12 @@ type textLine struct {
 	bold        bool
 	table       int    // the table that it is a row of, from 1; 0: none
 	cells       []cell // its words, where it has wide gaps
+	width       int    // in columns
 	first, last int    // characters of the page, counted as UTF-16
 }
+
+// placed tells whether it is known where a line is.
+func (l textLine) placed() bool { return l.right > l.left }
 
 // cell is a piece of a line.
 type cell struct {
@@ -80,7 +89,7 @@ func cutLines(text string) (lines []textLine, units int) {
 			if r == '\x02' {
 				r, _ = utf8.DecodeRuneInString(brokenWord)
 			}
-			if !unicode.IsSpace(r) {
+			if r != ' ' && !unicode.IsSpace(r) {
 				if line.first < 0 {
 					line.first = at
 				}
@@ -94,26 +103,26 @@ func cutLines(text string) (lines []textLine, units int) {
 	return lines, at
 }
 
-// measure fills in where the lines of a page are.
-func (m *measurer) measure(lines []textLine) {
+// measure fills in where the lines of a page are: of running text only those beside other lines.
+func (m *measurer) measure(lines []textLine, page requests.Page) (grids []grid) {
+	lines = lines[:min(len(lines), maxMeasured)]
 	widest := 0
-	for _, l := range lines {
-		widest = max(widest, lineWidth(l.text))
+	for i := range lines {
+		lines[i].width = lineWidth(lines[i].text)
+		widest = max(widest, lines[i].width)
 	}
-	sized := map[int]int{}
-	var sizes []float64
-	for i := range lines[:min(len(lines), maxMeasured)] {
+	for i := range lines {
 		l := &lines[i]
-		if l.text == "" || !m.place(l) {
+		l.wide = float64(l.width) >= wideLine*float64(widest) && !numbered.MatchString(l.text) && digits(l.text)*4 < l.width
+	}
+	var sizes []float64
+	sized := [3]int{}
+	for i := range lines {
+		l, third := &lines[i], 3*i/len(lines)
+		if l.text == "" || (l.wide && sized[third] >= sizedLines && !besideShort(lines, i)) || !m.place(l) || (l.wide && sized[third] >= sizedLines) {
 			continue
 		}
-		third := 3 * i / len(lines)
-		short := float64(lineWidth(l.text)) < wideLine*float64(widest) || numbered.MatchString(l.text)
-		l.wide = !short
-		if !short && sized[third] >= sizedLines {
-			continue
-		}
-		if l.size = m.size(l.first); !short && l.size > 0 {
+		if l.size = m.size(l.first); l.wide && l.size > 0 {
 			sized[third]++
 			sizes = append(sizes, l.size)
 			m.font(l)
@@ -124,15 +133,22 @@ func (m *measurer) measure(lines []textLine) {
 		slices.Sort(sizes)
 		usual = sizes[len(sizes)/2]
 	}
-	for i := range lines[:min(len(lines), maxMeasured)] {
+	for i := range lines {
 		l := &lines[i]
-		if l.right <= l.left {
+		if l.text == "" {
 			continue
 		}
 		if l.size == 0 {
 			l.size = usual
 		}
-		if l.size > 0 && l.right-l.left > loose*l.size*float64(lineWidth(l.text)) {
+		// A row of a table may be as long as running text is.
+		if l.wide && !l.placed() && i > 0 && len(lines[i-1].cells) > 0 && !m.place(l) {
+			continue
+		}
+		if !l.placed() {
+			continue
+		}
+		if l.size > 0 && l.right-l.left > loose*l.size*float64(l.width) {
 			m.cells(l)
 		}
 		if l.wide || !mayBeTitle(l.text) {
@@ -143,6 +159,62 @@ func (m *measurer) measure(lines []textLine) {
 			l.size = min(l.size, max(m.size(l.last), usual)) // a large first letter makes no heading
 		}
 	}
+	m.besideCells(lines)
+	if rowsLikely(lines) {
+		grids = gridsOf(m.p.rules(page))
+	}
+	for _, g := range grids {
+		for i := range lines {
+			l := &lines[i]
+			if l.text != "" && (l.placed() || m.place(l)) && len(l.cells) == 0 && g.holds((l.left+l.right)/2, l.base+l.size/3) && g.parts(*l) {
+				m.cells(l)
+			}
+		}
+	}
+	return grids
+}
+
+// besideCells asks for the words of lines that stand beside rows of a table: their gaps may be narrow.
+func (m *measurer) besideCells(lines []textLine) {
+	ask := func(i, beside int) {
+		l := &lines[i]
+		if len(l.cells) == 0 && len(lines[beside].cells) > 1 && l.placed() && l.size > 0 && l.right-l.left > narrow*l.size*float64(l.width) {
+			m.cells(l)
+		}
+	}
+	for i := 1; i < len(lines); i++ {
+		ask(i, i-1)
+	}
+	for i := len(lines) - 2; i >= 0; i-- {
+		ask(i, i+1)
+	}
+}
+
+// rowsLikely tells whether a page may have a table: lines with gaps, or lines that stand beside others.
+func rowsLikely(lines []textLine) bool {
+	n := 0
+	for i := 1; i < len(lines); i++ {
+		if l, prev := lines[i], lines[i-1]; len(l.cells) > 1 || (l.placed() && prev.placed() && l.base > prev.base-sameBase*l.size && l.left > prev.left) {
+			if n++; n >= leastRows {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// besideShort tells whether a line stands beside one that is no running text.
+func besideShort(lines []textLine, i int) bool {
+	return (i > 0 && !lines[i-1].wide) || (i+1 < len(lines) && !lines[i+1].wide)
+}
+
+func digits(text string) (n int) {
+	for i := range len(text) {
+		if text[i] >= '0' && text[i] <= '9' {
+			n++
+		}
+	}
+	return n
 }
 
 // index is the number of a character that stands at a place of the text.
@@ -248,7 +320,9 @@ func (m *measurer) cells(l *textLine) {
 			left2, right2, ok2 := m.extent(end)
 			left, right, ok = min(left, left2), max(right, right2), ok2
 		}
-		if ok {
+		if n := utf8.RuneCountInString(b.String()); ok && n > 1 && n <= maxMeasuredRunes && right-left > 2*l.size*float64(n) {
+			m.letters(l, b.String(), start)
+		} else if ok {
 			l.cells = append(l.cells, cell{text: b.String(), left: left, right: right})
 		} else {
 			m.words = maxMeasuredWords + 1 // no word may be lost
@@ -273,6 +347,19 @@ func (m *measurer) cells(l *textLine) {
 	flush(last)
 	if m.words > maxMeasuredWords {
 		l.cells = nil
+	}
+}
+
+// letters asks where the letters of a word are that is far wider than its letters: PDFium sees no gap in some rows of single ones.
+func (m *measurer) letters(l *textLine, word string, at int) {
+	for _, r := range word {
+		if left, right, ok := m.extent(at); ok && m.words <= maxMeasuredWords {
+			m.words++
+			l.cells = append(l.cells, cell{text: string(r), left: left, right: right})
+		} else {
+			m.words = maxMeasuredWords + 1
+		}
+		at += utf16.RuneLen(r)
 	}
 }
 

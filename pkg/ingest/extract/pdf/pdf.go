@@ -72,6 +72,7 @@ type pdfDocument struct {
 	flow     *pageFlow
 
 	traps   int
+	paths   int   // drawings that were looked at
 	failed  int   // pages that could not be read
 	unread  []int // the first of them, from 1
 	inRow   int
@@ -195,6 +196,7 @@ func pdfiumRefusal(err error) bool {
 // pageContent is what was read of a page.
 type pageContent struct {
 	lines  []textLine // in PDFium's order
+	grids  []grid     // that are drawn around tables
 	fields []string   // texts of annotations that are drawn nowhere
 }
 
@@ -217,7 +219,7 @@ func (p *pdfDocument) readPage(index int) (pageContent, error) {
 			return pageContent{}, err
 		}
 	}
-	lines, chars, err := p.pageLines(index, page)
+	content, chars, err := p.pageContent(index, page)
 	if err != nil {
 		return pageContent{}, err
 	}
@@ -228,7 +230,8 @@ func (p *pdfDocument) readPage(index int) (pageContent, error) {
 	if chars < ocrChars && !p.images {
 		p.images = picture || (!shown.drawn && p.hasImage(page))
 	}
-	return pageContent{lines: lines, fields: shown.values}, nil
+	content.fields = shown.values
+	return content, nil
 }
 
 func (p *pdfDocument) loadPage(index int) (requests.Page, error) {
@@ -246,31 +249,32 @@ func (p *pdfDocument) closePage(page requests.Page) {
 	}
 }
 
-// pageLines are the lines of a page (0-based) in PDFium's order, and how many of its characters are no white space.
-func (p *pdfDocument) pageLines(index int, page requests.Page) (lines []textLine, chars int, err error) {
+// pageContent is the text of a page (0-based), and how many of its characters are no white space.
+func (p *pdfDocument) pageContent(index int, page requests.Page) (content pageContent, chars int, err error) {
 	text, err := p.instance.FPDFText_LoadPage(&requests.FPDFText_LoadPage{Page: page})
 	if err != nil {
-		return nil, 0, err
+		return content, 0, err
 	}
 	defer func() { _, _ = p.instance.FPDFText_ClosePage(&requests.FPDFText_ClosePage{TextPage: text.TextPage}) }()
 	count, err := p.instance.FPDFText_CountChars(&requests.FPDFText_CountChars{TextPage: text.TextPage})
 	if err != nil {
-		return nil, 0, err
+		return content, 0, err
 	}
 	if count.Count > maxPageChars {
-		return nil, 0, document.OverLimit("page %d has %d characters, more than %d", index+1, count.Count, maxPageChars)
+		return content, 0, document.OverLimit("page %d has %d characters, more than %d", index+1, count.Count, maxPageChars)
 	}
 	if count.Count == 0 {
-		return nil, 0, nil
+		return content, 0, nil
 	}
 	all, err := p.instance.FPDFText_GetText(&requests.FPDFText_GetText{TextPage: text.TextPage, Count: count.Count})
 	if err != nil {
-		return nil, 0, err
+		return content, 0, err
 	}
 	lines, units := cutLines(all.Text)
 	m := measurer{p: p, text: text.TextPage, exact: units == count.Count}
-	m.measure(lines)
-	return lines, visible(all.Text), nil
+	content.lines = lines
+	content.grids = m.measure(lines, page)
+	return content, visible(all.Text), nil
 }
 
 // visible counts characters that are not white space, up to what matters here.
