@@ -42,8 +42,8 @@ type Reader struct {
 var Registry = []Reader{
 	{Name: "pdf", Version: 3, Types: []string{document.TypePDF}, PDF: true, Read: readPDF},
 	{Name: "docx", Version: 2, Types: []string{document.TypeDOCX}, Read: docx.Read},
-	{Name: "html", Version: 1, Types: []string{document.TypeHTML}, Read: html.Read},
-	{Name: "markdown", Version: 2, Types: []string{document.TypeMarkdown}, Read: markdown.Read},
+	{Name: "html", Version: 2, Types: []string{document.TypeHTML}, Read: html.Read},
+	{Name: "markdown", Version: 3, Types: []string{document.TypeMarkdown}, Read: markdown.Read},
 	{Name: "pptx", Version: 1, Types: []string{document.TypePPTX}, Read: pptx.Read},
 	{Name: "xlsx", Version: 1, Types: []string{document.TypeXLSX}, Read: xlsx.Read},
 	{Name: "odf", Version: 1, Types: []string{document.TypeODT, document.TypeODS, document.TypeODP}, Read: odf.Read},
@@ -53,9 +53,9 @@ var Registry = []Reader{
 	{Name: "mbox", Version: 1, Types: []string{document.TypeMBOX}, PDF: true, Read: mail.ReadBox},
 	{Name: "msg", Version: 1, Types: []string{document.TypeMSG}, PDF: true, Read: mail.ReadMSG},
 	{Name: "ipynb", Version: 1, Types: []string{document.TypeIPYNB}, Read: notebook.Read},
-	{Name: "subtitles", Version: 1, Types: []string{document.TypeSubtitles}, Read: subtitles.Read},
-	{Name: "csv", Version: 1, Types: []string{document.TypeCSV}, Read: csv.Read},
-	{Name: "text", Version: 2, Types: []string{document.TypeText, document.TypeJSON}, Read: plaintext.Read},
+	{Name: "subtitles", Version: 2, Types: []string{document.TypeSubtitles}, Read: subtitles.Read},
+	{Name: "csv", Version: 2, Types: []string{document.TypeCSV}, Read: csv.Read},
+	{Name: "text", Version: 3, Types: []string{document.TypeText, document.TypeJSON}, Read: plaintext.Read},
 }
 
 // PDF is the reader of PDFs and its engine, which a program links or not.

@@ -51,6 +51,16 @@ type textLine struct {
 // placed tells whether it is known where a line is.
 func (l textLine) placed() bool { return l.right > l.left }
 
+// hasGap tells whether two words of a line are far apart.
+func (l textLine) hasGap() bool {
+	for i := 1; i < len(l.cells); i++ {
+		if l.cells[i].left-l.cells[i-1].right > wideGap*l.size {
+			return true
+		}
+	}
+	return false
+}
+
 // cell is a piece of a line.
 type cell struct {
 	text        string
@@ -106,6 +116,7 @@ func cutLines(text string) (lines []textLine, units int) {
 // measure fills in where the lines of a page are: of running text only those beside other lines.
 func (m *measurer) measure(lines []textLine, page requests.Page) (grids []grid) {
 	lines = lines[:min(len(lines), maxMeasured)]
+	m.mendLamAlef(lines)
 	widest := 0
 	for i := range lines {
 		lines[i].width = lineWidth(lines[i].text)
@@ -178,7 +189,7 @@ func (m *measurer) measure(lines []textLine, page requests.Page) (grids []grid) 
 func (m *measurer) besideCells(lines []textLine) {
 	ask := func(i, beside int) {
 		l := &lines[i]
-		if len(l.cells) == 0 && len(lines[beside].cells) > 1 && l.placed() && l.size > 0 && l.right-l.left > narrow*l.size*float64(l.width) {
+		if len(l.cells) == 0 && lines[beside].hasGap() && l.placed() && l.size > 0 && l.right-l.left > narrow*l.size*float64(l.width) {
 			m.cells(l)
 		}
 	}
@@ -377,4 +388,39 @@ func withoutSubset(name string) string {
 		return after
 	}
 	return name
+}
+
+// arabicAlefs are the letters that stand with a lam as one sign.
+const arabicAlefs = "اأإآ"
+
+// mendLamAlef puts lam and alef in order. They are drawn as one sign; where PDFium turns a line around, it turns the two letters of the
+// sign too. An alef before a lam of another sign, as the article is, stays: those two have places of their own.
+func (m *measurer) mendLamAlef(lines []textLine) {
+	asked := 0
+	for i := range lines {
+		l := &lines[i]
+		if !strings.Contains(l.text, "ل") {
+			continue
+		}
+		letters := []rune(l.text)
+		at := l.first
+		for k := 0; k+1 < len(letters) && asked < maxMeasuredWords; k++ {
+			if letters[k+1] == 'ل' && strings.ContainsRune(arabicAlefs, letters[k]) {
+				if asked++; m.sameSign(at, at+1) {
+					letters[k], letters[k+1] = letters[k+1], letters[k]
+					k++
+					at++
+				}
+			}
+			at += utf16.RuneLen(letters[min(k, len(letters)-1)])
+		}
+		l.text = string(letters)
+	}
+}
+
+// sameSign tells whether two characters are one on the page.
+func (m *measurer) sameSign(a, b int) bool {
+	left, right, ok := m.extent(a)
+	left2, right2, ok2 := m.extent(b)
+	return ok && ok2 && left == left2 && right == right2
 }

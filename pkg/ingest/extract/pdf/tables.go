@@ -67,8 +67,7 @@ func tables(lines []textLine, grids []grid) []table {
 			for last < len(rows) && follows(rows[last-1], rows[last]) && rows[last].fits(gaps) > 1 {
 				last++
 			}
-			first = headOf(rows, i, gaps)
-			if first < i || last > end {
+			if first = headOf(rows, i, gaps); last-first > len(t.rows) {
 				t = tableWith(rows[first:last], i-first, gaps)
 			}
 			found = append(found, t)
