@@ -120,11 +120,11 @@ func (f *pageFlow) layOut(p *pdfPage, around []int) error {
 	}
 	marks := f.outline[p.number]
 	titles := f.looks.titles(p.number, lines)
-	written := 0
+	written := make([]bool, len(found))
 	for i := 0; i < len(lines); i++ {
 		if at := lines[i].table; at > 0 {
-			if at > written {
-				written = at
+			if !written[at-1] {
+				written[at-1] = true
 				if err := f.table(p.number, found[at-1], i == 0); err != nil {
 					return err
 				}

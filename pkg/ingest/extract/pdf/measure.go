@@ -73,7 +73,8 @@ type measurer struct {
 	p     *pdfDocument
 	text  references.FPDF_TEXTPAGE
 	exact bool // every character has its place in the text
-	words int
+	words int  // that were asked for
+	signs int  // of Arabic
 }
 
 // cutLines cuts a page's text into lines; units is its length in UTF-16.
@@ -116,7 +117,7 @@ func cutLines(text string) (lines []textLine, units int) {
 // measure fills in where the lines of a page are: of running text only those beside other lines.
 func (m *measurer) measure(lines []textLine, page requests.Page) (grids []grid) {
 	lines = lines[:min(len(lines), maxMeasured)]
-	m.mendLamAlef(lines)
+
 	widest := 0
 	for i := range lines {
 		lines[i].width = lineWidth(lines[i].text)
@@ -182,6 +183,7 @@ func (m *measurer) measure(lines []textLine, page requests.Page) (grids []grid) 
 			}
 		}
 	}
+	m.mendArabic(lines)
 	return grids
 }
 
@@ -205,7 +207,7 @@ func (m *measurer) besideCells(lines []textLine) {
 func rowsLikely(lines []textLine) bool {
 	n := 0
 	for i := 1; i < len(lines); i++ {
-		if l, prev := lines[i], lines[i-1]; len(l.cells) > 1 || (l.placed() && prev.placed() && l.base > prev.base-sameBase*l.size && l.left > prev.left) {
+		if l, prev := lines[i], lines[i-1]; l.hasGap() || (l.placed() && prev.placed() && l.base > prev.base-sameBase*l.size && l.left > prev.left) {
 			if n++; n >= leastRows {
 				return true
 			}
@@ -334,7 +336,7 @@ func (m *measurer) cells(l *textLine) {
 		if n := utf8.RuneCountInString(b.String()); ok && n > 1 && n <= maxMeasuredRunes && right-left > 2*l.size*float64(n) {
 			m.letters(l, b.String(), start)
 		} else if ok {
-			l.cells = append(l.cells, cell{text: b.String(), left: left, right: right})
+			l.cells = append(l.cells, cell{text: string(m.lamAlef([]rune(b.String()), start)), left: left, right: right})
 		} else {
 			m.words = maxMeasuredWords + 1 // no word may be lost
 		}
@@ -393,29 +395,47 @@ func withoutSubset(name string) string {
 // arabicAlefs are the letters that stand with a lam as one sign.
 const arabicAlefs = "اأإآ"
 
-// mendLamAlef puts lam and alef in order. They are drawn as one sign; where PDFium turns a line around, it turns the two letters of the
-// sign too. An alef before a lam of another sign, as the article is, stays: those two have places of their own.
-func (m *measurer) mendLamAlef(lines []textLine) {
-	asked := 0
+// mendArabic puts the letters of Arabic lines in order. A mark comes with a space before its letter, and no space where a Latin word ends.
+func (m *measurer) mendArabic(lines []textLine) {
 	for i := range lines {
-		l := &lines[i]
-		if !strings.Contains(l.text, "ل") {
+		if l := &lines[i]; strings.IndexFunc(l.text, func(r rune) bool { return unicode.Is(unicode.Arabic, r) }) >= 0 {
+			l.text = arabicSpaces(m.lamAlef([]rune(l.text), l.first))
+		}
+	}
+}
+
+// lamAlef puts lam and alef in order. They are drawn as one sign; where PDFium turns a line around, it turns the two letters of the sign
+// too. An alef before a lam of another sign, as the article is, stays: those two have places of their own.
+func (m *measurer) lamAlef(letters []rune, at int) []rune {
+	for k := 0; k < len(letters); k++ {
+		if k+1 < len(letters) && letters[k+1] == 'ل' && strings.ContainsRune(arabicAlefs, letters[k]) && m.signs < maxMeasuredWords {
+			if m.signs++; m.sameSign(at, at+1) {
+				letters[k], letters[k+1] = letters[k+1], letters[k]
+				k++
+				at++
+			}
+		}
+		at += utf16.RuneLen(letters[k])
+	}
+	return letters
+}
+
+// arabicSpaces drops the space before a mark, which stands before its letter then, and puts one between a Latin letter and an Arabic one.
+func arabicSpaces(letters []rune) string {
+	out := make([]rune, 0, len(letters))
+	for k := 0; k < len(letters); k++ {
+		r := letters[k]
+		if r == ' ' && k+2 < len(letters) && unicode.Is(unicode.Mn, letters[k+1]) && unicode.Is(unicode.Arabic, letters[k+2]) {
+			out = append(out, letters[k+2], letters[k+1])
+			k += 2
 			continue
 		}
-		letters := []rune(l.text)
-		at := l.first
-		for k := 0; k+1 < len(letters) && asked < maxMeasuredWords; k++ {
-			if letters[k+1] == 'ل' && strings.ContainsRune(arabicAlefs, letters[k]) {
-				if asked++; m.sameSign(at, at+1) {
-					letters[k], letters[k+1] = letters[k+1], letters[k]
-					k++
-					at++
-				}
-			}
-			at += utf16.RuneLen(letters[min(k, len(letters)-1)])
+		if n := len(out); n > 0 && unicode.Is(unicode.Latin, out[n-1]) && unicode.Is(unicode.Arabic, r) && unicode.IsLetter(r) {
+			out = append(out, ' ')
 		}
-		l.text = string(letters)
+		out = append(out, r)
 	}
+	return string(out)
 }
 
 // sameSign tells whether two characters are one on the page.

@@ -12,9 +12,9 @@ import (
 
 const (
 	// maxPaths bounds the drawings of a page that are looked at, and maxDocumentPaths those of a document: the library forgets none.
-	maxPaths, maxDocumentPaths = 1500, 100_000
+	maxPaths, maxDocumentPaths = 1000, 100_000
 	// maxSegments bounds the lines of one drawing.
-	maxSegments = 400
+	maxSegments = 100
 	// thin is how thick a line is at most, and touch how far its end may be from another, in points.
 	thin, touch = 3.0, 3.0
 	// leastRule is the length of the shortest line that parts cells.
@@ -125,8 +125,8 @@ func (p *pdfDocument) segments(path references.FPDF_PAGEOBJECT, count int, found
 			break
 		}
 		kind, err := p.instance.FPDFPathSegment_GetType(&requests.FPDFPathSegment_GetType{PathSegment: segment.PathSegment})
-		if err != nil {
-			break
+		if err != nil || kind.Type == enums.FPDF_SEGMENT_BEZIERTO {
+			break // a letter or a curve
 		}
 		point, err := p.instance.FPDFPathSegment_GetPoint(&requests.FPDFPathSegment_GetPoint{PathSegment: segment.PathSegment})
 		if err != nil {
