@@ -13,6 +13,8 @@ import (
 const (
 	// maxPaths bounds the drawings of a page that are looked at, and maxDocumentPaths those of a document: the library forgets none.
 	maxPaths, maxDocumentPaths = 1000, 100_000
+	// sampledPaths is how many objects of a page are looked at before all of them are.
+	sampledPaths = 40
 	// maxSegments bounds the lines of one drawing.
 	maxSegments = 100
 	// thin is how thick a line is at most, and touch how far its end may be from another, in points.
@@ -38,31 +40,43 @@ func (r rule) meets(o rule) bool {
 // grid is what lines draw around a table's cells: places of lines, from left to right and from top to bottom.
 type grid struct {
 	xs, ys []float64
+	down   []rule // those from top to bottom: a cell may reach over several columns
 }
 
-// rules asks for the lines that are drawn on a page.
+// rules asks for the lines that are drawn on a page. Where a few of many objects are no drawings, none is taken to be one.
 func (p *pdfDocument) rules(page requests.Page) (found []rule) {
 	count, err := p.instance.FPDFPage_CountObjects(&requests.FPDFPage_CountObjects{Page: page})
 	if err != nil {
 		return nil
 	}
+	if n := count.Count; n > 4*sampledPaths {
+		any := false
+		for i := 0; i < sampledPaths && !any; i++ {
+			_, any = p.drawing(page, i*n/sampledPaths)
+		}
+		if !any {
+			return nil
+		}
+	}
 	for i := range min(count.Count, maxPaths) {
-		if p.paths++; p.paths > maxDocumentPaths {
-			break
-		}
-		object, err := p.instance.FPDFPage_GetObject(&requests.FPDFPage_GetObject{Page: page, Index: i})
-		if err != nil {
-			break
-		}
-		kind, err := p.instance.FPDFPageObj_GetType(&requests.FPDFPageObj_GetType{PageObject: object.PageObject})
-		if err != nil {
-			break
-		}
-		if kind.Type == enums.FPDF_PAGEOBJ_PATH {
-			found = p.rulesOf(object.PageObject, found)
+		if path, ok := p.drawing(page, i); ok {
+			found = p.rulesOf(path, found)
 		}
 	}
 	return found
+}
+
+// drawing returns an object of a page if it is a drawing.
+func (p *pdfDocument) drawing(page requests.Page, index int) (references.FPDF_PAGEOBJECT, bool) {
+	if p.paths++; p.paths > maxDocumentPaths {
+		return "", false
+	}
+	object, err := p.instance.FPDFPage_GetObject(&requests.FPDFPage_GetObject{Page: page, Index: index})
+	if err != nil {
+		return "", false
+	}
+	kind, err := p.instance.FPDFPageObj_GetType(&requests.FPDFPageObj_GetType{PageObject: object.PageObject})
+	return object.PageObject, err == nil && kind.Type == enums.FPDF_PAGEOBJ_PATH
 }
 
 // rulesOf adds the lines of one drawing.
@@ -174,17 +188,19 @@ func gridsOf(rules []rule) (grids []grid) {
 	}
 	for _, g := range order {
 		var xs, ys []float64
+		var down []rule
 		for _, r := range members[g] {
 			if r.across() {
 				ys = append(ys, r.top)
 			} else {
 				xs = append(xs, r.left)
+				down = append(down, r)
 			}
 		}
 		xs, ys = distinct(xs), distinct(ys)
 		slices.Reverse(ys)
 		if len(xs) >= 3 && len(ys) >= 3 && len(xs) <= maxColumns && len(ys) <= maxGridRows {
-			grids = append(grids, grid{xs: xs, ys: ys})
+			grids = append(grids, grid{xs: xs, ys: ys, down: down})
 		}
 	}
 	return grids
@@ -206,9 +222,20 @@ func (g grid) holds(x, y float64) bool {
 	return x > g.xs[0] && x < g.xs[len(g.xs)-1] && y < g.ys[0] && y > g.ys[len(g.ys)-1]
 }
 
+// walls are the columns' ends at a height, of those between the grid's: places, and the columns that begin there.
+func (g grid) walls(y float64) (places []float64, columns []int) {
+	for c := 1; c < len(g.xs)-1; c++ {
+		if slices.ContainsFunc(g.down, func(r rule) bool { return math.Abs(r.left-g.xs[c]) <= 2*touch && r.bottom < y && r.top > y }) {
+			places, columns = append(places, g.xs[c]), append(columns, c)
+		}
+	}
+	return places, columns
+}
+
 // parts tells whether a line of text reaches over a line of the grid.
 func (g grid) parts(l textLine) bool {
-	return slices.ContainsFunc(g.xs, func(x float64) bool { return l.left < x-touch && l.right > x+touch })
+	walls, _ := g.walls(l.base + l.size/3)
+	return slices.ContainsFunc(walls, func(x float64) bool { return l.left < x-touch && l.right > x+touch })
 }
 
 // read puts the lines of a page into the cells of a grid, and returns those it took.
@@ -234,8 +261,12 @@ func (g grid) read(lines []textLine) (t table, taken []int) {
 		if len(pieces) == 0 {
 			pieces = []cell{{text: l.text, left: l.left, right: l.right}}
 		}
+		walls, starts := g.walls(middle)
 		for _, p := range pieces {
-			c := columnOf(g.xs[1:len(g.xs)-1], p)
+			c := columnOf(walls, p)
+			if c > 0 {
+				c = starts[c-1]
+			}
 			texts[c] = strings.TrimSpace(texts[c] + " " + p.text)
 		}
 		parts := bands[band]
@@ -333,13 +364,7 @@ func ruled(lines []textLine, grids []grid) (found []table) {
 		t, taken := g.read(lines)
 		several := 0
 		for _, r := range t.rows {
-			n := 0
-			for _, text := range r {
-				if text != "" {
-					n++
-				}
-			}
-			if n > 1 {
+			if says(r) > 1 {
 				several++
 			}
 		}

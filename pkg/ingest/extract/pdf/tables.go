@@ -3,6 +3,7 @@ package pdf
 import (
 	"math"
 	"slices"
+	"strconv"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -15,11 +16,13 @@ const (
 	wideGap = 1.0
 	// river is the gap, in font sizes, that runs between two columns through all rows.
 	river = 0.5
+	// columnGap is the usual gap between two columns, in font sizes: that of words is narrower.
+	columnGap = 0.7
 	// sameBase is the difference, in font sizes, up to which lines stand beside each other.
 	sameBase = 0.4
 	// cellLines is how many lines the cells of a row may have.
 	cellLines = 12
-	// leastRows is the number of rows with several cells from which rows are a table; of three columns one less is enough.
+	// leastRows is the number of rows with several cells from which rows are a table; one less is enough if it is full and has four columns.
 	leastRows = 3
 	// looseRows is how many rows of one cell may stand between two others.
 	looseRows = 2
@@ -304,28 +307,30 @@ func tableOf(rows []row) (t table, gaps []float64, ok bool) {
 	if len(rows) > leastRows {
 		but = max(1, int(spanning*float64(len(rows))))
 	}
-	gaps = withoutLone(rows, gapsOf(pieces, river*size, but))
+	gaps = slices.DeleteFunc(gapsOf(pieces, river*size, but), func(g float64) bool { return usualGap(rows, g) < columnGap*size })
+	gaps = withoutLone(rows, gaps)
 	if len(gaps) == 0 || len(gaps) >= maxColumns {
 		return table{}, nil, false
 	}
 	t = tableWith(rows, 0, gaps)
 	filled := 0
 	for _, r := range t.rows {
-		n := 0
-		for _, text := range r {
-			if text != "" {
-				n++
-			}
-		}
-		if n > 1 {
+		if says(r) > 1 {
 			filled++
 		}
 	}
-	least := leastRows
-	if len(gaps) > 1 {
-		least--
+	full := len(t.rows) == leastRows-1 && len(gaps) > 2 && !slices.Contains(slices.Concat(t.rows...), "")
+	return t, gaps, (filled >= leastRows || full) && 2*filled >= len(t.rows) && !isProse(t.rows) && !isList(t.rows)
+}
+
+// says counts the cells of a row that hold a letter or a digit.
+func says(cells []string) (n int) {
+	for _, text := range cells {
+		if strings.IndexFunc(text, func(r rune) bool { return unicode.IsLetter(r) || unicode.IsDigit(r) }) >= 0 {
+			n++
+		}
 	}
-	return t, gaps, filled >= least && 2*filled >= len(t.rows) && !isProse(t.rows) && !isList(t.rows)
+	return n
 }
 
 // tableWith puts rows into the columns that gaps part. The first head rows are one.
@@ -371,6 +376,31 @@ func withoutLone(rows []row, gaps []float64) []float64 {
 		}
 	}
 	return gaps
+}
+
+// usualGap is the median of the gaps that rows have at a place between two of their words.
+func usualGap(rows []row, at float64) float64 {
+	var gaps []float64
+	for _, r := range rows {
+		left, right := math.Inf(-1), math.Inf(1)
+		for _, p := range r.pieces {
+			if p.left < at && p.right > at {
+				left = math.NaN() // over it
+			} else if p.right <= at {
+				left = max(left, p.right)
+			} else {
+				right = min(right, p.left)
+			}
+		}
+		if !math.IsNaN(left) && !math.IsInf(left, 0) && !math.IsInf(right, 0) {
+			gaps = append(gaps, right-left)
+		}
+	}
+	if len(gaps) == 0 {
+		return 0
+	}
+	slices.Sort(gaps)
+	return gaps[len(gaps)/2]
 }
 
 // columnOf is the column in which most of a piece lies.
@@ -444,25 +474,42 @@ func isProse(rows [][]string) bool {
 	return len(rows[0]) < 4 && 5*long > 4*cells
 }
 
-// isList tells lists, contents and listings from a table.
+// isList tells lists, contents and listings from a table: items, leaders, or numbers that go on from the first row.
 func isList(rows [][]string) bool {
-	items, leaders, numbers := 0, 0, 0
-	for _, r := range rows {
-		if beginsItem(r[0]+" ") || isCounter(r[0]) {
+	items, leaders := 0, 0
+	pages, counted := len(rows[0]) == 2, 0
+	before, number := -1, 0
+	for i, r := range rows {
+		if r[0] == "" || beginsItem(r[0]+" ") || isCounter(r[0]) {
 			items++
 		}
-		for _, text := range r {
-			if strings.Contains(text, "....") || strings.Contains(text, ". . .") {
-				leaders++
-				break
-			}
+		if slices.ContainsFunc(r, func(text string) bool { return strings.Contains(text, "....") || strings.Contains(text, ". . .") }) {
+			leaders++
 		}
-		if r[0] == "" {
-			numbers++
+		last := strings.ReplaceAll(r[len(r)-1], " ", "")
+		if page, err := strconv.Atoi(last); !isRoman(last) && (err != nil || page < before) {
+			pages = false
+		} else if err == nil {
+			before = page
+		}
+		if n, err := strconv.Atoi(firstWord(r)); err == nil && (i == 0 || n == number+1) {
+			counted++
+			number = n
 		}
 	}
-	return 2*leaders > len(rows) || (len(rows[0]) == 2 && 10*(items+numbers) > 9*len(rows) && items > 0)
+	return 2*leaders > len(rows) || (pages && before >= 0) || 10*counted >= 8*len(rows) || (len(rows[0]) == 2 && 10*items > 9*len(rows) && !allEmpty(rows, 0))
 }
+
+func firstWord(r []string) string {
+	word, _, _ := strings.Cut(r[0], " ")
+	return word
+}
+
+func allEmpty(rows [][]string, column int) bool {
+	return !slices.ContainsFunc(rows, func(r []string) bool { return r[column] != "" })
+}
+
+func isRoman(text string) bool { return strings.Trim(text, "ivxlc") == "" }
 
 // isCounter tells "1.", "(a)", "iv)" from other cells.
 func isCounter(text string) bool {
