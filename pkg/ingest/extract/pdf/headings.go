@@ -204,7 +204,7 @@ func (l *looks) titleAt(lines []textLine, at int, leading float64) (title, bool)
 	text := first.text
 	for at+t.lines < len(lines) {
 		prev, next := lines[at+t.lines-1], lines[at+t.lines]
-		if next.table > 0 || next.bold != first.bold || !alike(next.size, first.size) || prev.base-next.base > 1.7*first.size || prev.base <= next.base ||
+		if next.table > 0 || next.bold != first.bold || math.Abs(next.size-first.size) > 2.5*sameSize*first.size || prev.base-next.base > 1.7*first.size || prev.base <= next.base ||
 			(other && !big && next.face != first.face) {
 			break
 		}

@@ -124,3 +124,38 @@ func TestArabicSpaces(t *testing.T) {
 		require.Equal(t, want, arabicSpaces([]rune(in)))
 	}
 }
+
+// measured is a page of lines of those sizes, one below another; bold ones begin with an asterisk.
+func measured(lines ...string) (content pageContent) {
+	y := 800.0
+	for _, text := range lines {
+		l := textLine{text: text, left: 72, right: 72 + float64(5*len(text)), base: y, size: 10, face: "Plain"}
+		if bold, ok := strings.CutPrefix(text, "*"); ok {
+			l.text, l.size, l.bold, l.face = bold, 14, true, "Bold"
+		}
+		content.lines = append(content.lines, l)
+		y -= 20
+	}
+	return content
+}
+
+func TestAnOutlineOfFewMarksIsHelpedByLooks(t *testing.T) {
+	t.Parallel()
+	page := measured("*The Whole Book", "this is the text of the book and goes on for a line", "*A chapter of it", "this is the text of the chapter and goes on for a line")
+	for marks, want := range map[int]int{0: 2, 1: 2, 2: 2, 3: 1} {
+		var headings []string
+		flow := newPageFlow(document.NewSink(document.Limits{MaxTextBytes: 1 << 20}, func(b ingest.Block) error {
+			if b.Kind == ingest.BlockHeading {
+				headings = append(headings, b.Text)
+			}
+			return nil
+		}))
+		flow.outline = map[int][]bookmark{}
+		for range marks {
+			flow.outline[1] = append(flow.outline[1], bookmark{key: headingKey("The Whole Book"), level: 1})
+		}
+		require.NoError(t, flow.page(1, page))
+		require.NoError(t, flow.close())
+		require.Len(t, headings, want, "%d marks", marks)
+	}
+}

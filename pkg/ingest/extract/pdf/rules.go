@@ -13,6 +13,8 @@ import (
 const (
 	// maxPaths bounds the drawings of a page that are looked at, and maxDocumentPaths those of a document: the library forgets none.
 	maxPaths, maxDocumentPaths = 1000, 100_000
+	// maxRules bounds the lines that are found on a page: each is held against all others.
+	maxRules = 1000
 	// sampledPaths is how many objects of a page are looked at before all of them are.
 	sampledPaths = 40
 	// maxSegments bounds the lines of one drawing.
@@ -58,12 +60,12 @@ func (p *pdfDocument) rules(page requests.Page) (found []rule) {
 			return nil
 		}
 	}
-	for i := range min(count.Count, maxPaths) {
+	for i := 0; i < min(count.Count, maxPaths) && len(found) < maxRules; i++ {
 		if path, ok := p.drawing(page, i); ok {
 			found = p.rulesOf(path, found)
 		}
 	}
-	return found
+	return found[:min(len(found), maxRules)]
 }
 
 // drawing returns an object of a page if it is a drawing.
@@ -244,7 +246,7 @@ func (g grid) read(lines []textLine) (t table, taken []int) {
 		base  float64
 		cells []string
 	}
-	columns := len(g.xs) - 1
+	columns, beside := len(g.xs)-1, 0
 	bands := make([][]part, len(g.ys)-1)
 	for i, l := range lines {
 		middle := l.base + l.size/3
@@ -252,6 +254,9 @@ func (g grid) read(lines []textLine) (t table, taken []int) {
 			continue
 		}
 		taken = append(taken, i)
+		if l.left < g.xs[0]-2*touch || l.right > g.xs[columns]+2*touch {
+			beside++
+		}
 		band := 0
 		for band < len(bands)-1 && middle < g.ys[band+1] {
 			band++
@@ -283,6 +288,9 @@ func (g grid) read(lines []textLine) (t table, taken []int) {
 			parts[at].cells[c] = strings.TrimSpace(parts[at].cells[c] + " " + text)
 		}
 		bands[band] = parts
+	}
+	if 3*beside > len(taken) {
+		return table{}, nil // the lines part some columns of a larger table
 	}
 	for _, parts := range bands {
 		slices.SortStableFunc(parts, func(a, b part) int { return compareFloat(b.base, a.base) })
@@ -358,6 +366,12 @@ func withoutEmpty(rows [][]string, columns int) [][]string {
 	return rows
 }
 
+// goesOn tells whether rows stand right below the last line: only the head of a table is drawn.
+func (g grid) goesOn(lines []textLine, taken []int) bool {
+	next := taken[len(taken)-1] + 1
+	return next < len(lines) && lines[next].hasGap() && g.ys[len(g.ys)-1]-lines[next].base < 2*lines[next].size && lines[next].base < g.ys[len(g.ys)-1]
+}
+
 // ruled takes the tables that lines draw.
 func ruled(lines []textLine, grids []grid) (found []table) {
 	for _, g := range grids {
@@ -368,7 +382,7 @@ func ruled(lines []textLine, grids []grid) (found []table) {
 				several++
 			}
 		}
-		if several < 2 || 2*several < len(t.rows) {
+		if several < 2 || 2*several < len(t.rows) || (several < leastRows+1 && g.goesOn(lines, taken)) {
 			continue
 		}
 		if rightToLeft(t.rows) {

@@ -85,10 +85,10 @@ func tables(lines []textLine, grids []grid) []table {
 	return found
 }
 
-// follows tells whether a row stands close under another.
+// follows tells whether a row stands close under another, in letters of about the same size.
 func follows(above, below row) bool {
 	gap := above.base - below.top
-	return gap > 0 && gap < 3.5*max(above.size, below.size)
+	return gap > 0 && gap < 3.5*max(above.size, below.size) && math.Abs(above.size-below.size) <= 0.2*max(above.size, below.size)
 }
 
 // cutRows puts the lines together that stand side by side. PDFium gives a row's cells one after the other; it goes up again for
@@ -260,7 +260,7 @@ func (r row) fits(gaps []float64) (filled int) {
 	full := make([]bool, len(gaps)+1)
 	for _, p := range r.pieces {
 		for _, g := range gaps {
-			if p.left < g && p.right > g {
+			if min(g-p.left, p.right-g) > r.size/2 {
 				return 0
 			}
 		}
@@ -279,7 +279,7 @@ func headOf(rows []row, first int, gaps []float64) int {
 	head := first
 	for i := first - 1; i >= 0 && first-i <= cellLines/2; i-- {
 		below := rows[i+1]
-		if rows[i].broken || rows[i].base-below.top > 2*below.size || rows[i].base < below.base || rows[i].fits(gaps) == 0 {
+		if rows[i].broken || rows[i].base-below.top > 2*below.size || rows[i].top <= below.top || rows[i].size > 1.2*below.size || rows[i].fits(gaps) == 0 {
 			break
 		}
 		if rows[i].fits(gaps) > 1 {
@@ -352,7 +352,7 @@ func tableWith(rows []row, head int, gaps []float64) table {
 		t.rows = append([][]string{inOne(t.rows[:head])}, t.rows[head:]...)
 		rows = rows[head-1:]
 	}
-	t.rows = joinContinued(rows, t.rows)
+	t.rows = joinHead(joinContinued(rows, t.rows))
 	if rightToLeft(t.rows) {
 		for _, r := range t.rows {
 			slices.Reverse(r)
@@ -438,6 +438,26 @@ func joinContinued(rows []row, cells [][]string) (out [][]string) {
 		out = append(out, r)
 	}
 	return out
+}
+
+// joinHead joins the first rows that hold words only, over rows of numbers: a head of several lines.
+func joinHead(rows [][]string) [][]string {
+	numbered := func(r []string) bool {
+		return slices.ContainsFunc(r[1:], func(text string) bool { return text != "" && strings.IndexByte("0123456789+-$€£±<>", text[0]) >= 0 })
+	}
+	head, body := 0, 0
+	for head < len(rows) && !numbered(rows[head]) {
+		head++
+	}
+	for _, r := range rows[head:] {
+		if numbered(r) {
+			body++
+		}
+	}
+	if head < 2 || head > cellLines/2 || 10*body < 7*(len(rows)-head) || body < 2 {
+		return rows
+	}
+	return append([][]string{inOne(rows[:head])}, rows[head:]...)
 }
 
 // goesOn tells whether the cells of a row may be second lines of those above: words over words.
