@@ -30,16 +30,16 @@ type annotations struct {
 // annotationsOf looks at the form fields, free texts and stamps of a page. Any error ends it: the page itself can be read.
 func (p *pdfDocument) annotationsOf(page requests.Page) (found annotations) {
 	count, err := p.instance.FPDFPage_GetAnnotCount(&requests.FPDFPage_GetAnnotCount{Page: page})
-	if err != nil {
+	if p.refused(err) {
 		return found
 	}
 	for i := range min(count.Count, maxAnnotations) {
 		a, err := p.instance.FPDFPage_GetAnnot(&requests.FPDFPage_GetAnnot{Page: page, Index: i})
-		if err != nil {
+		if p.refused(err) {
 			continue // null, or no dictionary
 		}
 		p.look(a.Annotation, &found)
-		if _, err := p.instance.FPDFPage_CloseAnnot(&requests.FPDFPage_CloseAnnot{Annotation: a.Annotation}); err != nil {
+		if _, err := p.instance.FPDFPage_CloseAnnot(&requests.FPDFPage_CloseAnnot{Annotation: a.Annotation}); p.refused(err) {
 			return found
 		}
 	}
@@ -49,7 +49,7 @@ func (p *pdfDocument) annotationsOf(page requests.Page) (found annotations) {
 // look notes what one annotation shows.
 func (p *pdfDocument) look(annot references.FPDF_ANNOTATION, found *annotations) {
 	kind, err := p.instance.FPDFAnnot_GetSubtype(&requests.FPDFAnnot_GetSubtype{Annotation: annot})
-	if err != nil {
+	if p.refused(err) {
 		return
 	}
 	switch kind.Subtype {
@@ -58,10 +58,10 @@ func (p *pdfDocument) look(annot references.FPDF_ANNOTATION, found *annotations)
 		return
 	}
 	flags, err := p.instance.FPDFAnnot_GetFlags(&requests.FPDFAnnot_GetFlags{Annotation: annot})
-	if err != nil || flags.Flags&hiddenAnnotation != 0 {
+	if p.refused(err) || flags.Flags&hiddenAnnotation != 0 {
 		return
 	}
-	if has, err := p.instance.FPDFAnnot_HasKey(&requests.FPDFAnnot_HasKey{Annotation: annot, Key: "AP"}); err == nil && has.HasKey {
+	if has, err := p.instance.FPDFAnnot_HasKey(&requests.FPDFAnnot_HasKey{Annotation: annot, Key: "AP"}); !p.refused(err) && has.HasKey {
 		found.drawn = true
 		return
 	}
@@ -74,7 +74,7 @@ func (p *pdfDocument) look(annot references.FPDF_ANNOTATION, found *annotations)
 func (p *pdfDocument) annotationText(annot references.FPDF_ANNOTATION, kind enums.FPDF_ANNOTATION_SUBTYPE) string {
 	if kind != enums.FPDF_ANNOT_SUBTYPE_WIDGET {
 		text, err := p.instance.FPDFAnnot_GetStringValue(&requests.FPDFAnnot_GetStringValue{Annotation: annot, Key: "Contents"})
-		if err != nil {
+		if p.refused(err) {
 			return ""
 		}
 		return strings.Trim(text.Value, "\x00")
@@ -84,7 +84,7 @@ func (p *pdfDocument) annotationText(annot references.FPDF_ANNOTATION, kind enum
 		return ""
 	}
 	field, err := p.instance.FPDFAnnot_GetFormFieldType(&requests.FPDFAnnot_GetFormFieldType{FormHandle: form, Annotation: annot})
-	if err != nil {
+	if p.refused(err) {
 		return ""
 	}
 	switch enums.FPDF_FORMFIELD_TYPE(field.FormFieldType) {
@@ -93,11 +93,11 @@ func (p *pdfDocument) annotationText(annot references.FPDF_ANNOTATION, kind enum
 		return "" // the value of a button is a name
 	}
 	flags, err := p.instance.FPDFAnnot_GetFormFieldFlags(&requests.FPDFAnnot_GetFormFieldFlags{FormHandle: form, Annotation: annot})
-	if err != nil || int(flags.Flags)&passwordField != 0 {
+	if p.refused(err) || int(flags.Flags)&passwordField != 0 {
 		return ""
 	}
 	value, err := p.instance.FPDFAnnot_GetFormFieldValue(&requests.FPDFAnnot_GetFormFieldValue{FormHandle: form, Annotation: annot})
-	if err != nil {
+	if p.refused(err) {
 		return ""
 	}
 	return strings.Trim(value.FormFieldValue, "\x00")
@@ -117,7 +117,7 @@ func (p *pdfDocument) formHandle() (references.FPDF_FORMHANDLE, bool) {
 			FFI_GetRotation:        func(references.FPDF_PAGE) enums.FPDF_PAGE_ROTATION { return 0 },
 			FFI_ExecuteNamedAction: func(string) {},
 		}})
-		if err == nil {
+		if !p.refused(err) {
 			*p.form = env.FormHandle
 		}
 	}

@@ -19,7 +19,9 @@ const (
 	// shortLine is the share of a page's longest line below which a line may end a paragraph.
 	shortLine = 0.75
 	// learnPages and learnBytes bound the pages whose looks are learned before the first is laid out.
-	learnPages, learnBytes = 24, 1 << 20
+	learnPages, learnBytes = 24, 4 << 20
+	// lineBytes is what a line takes beside its text.
+	lineBytes = 200
 	// fewMarks is the number of bookmarks below which an outline says nothing: it names the document.
 	fewMarks = 3
 )
@@ -32,7 +34,7 @@ type pageFlow struct {
 	hyphenated map[string]bool // words seen with their hyphen inside a line
 
 	waiting []*pdfPage // pages that were taken last: what they look like is learned before the first is laid out
-	held    int        // bytes of their text
+	held    int        // bytes that they take
 	looks   *looks     // nil: not learned yet
 	before  []int      // shifts of the page before them
 
@@ -72,7 +74,7 @@ func (f *pageFlow) page(number int, content pageContent) error {
 		}
 	}
 	for _, l := range p.lines {
-		f.held += len(l.text)
+		f.held += len(l.text) + lineBytes
 	}
 	f.waiting = append(f.waiting, p)
 	if f.looks == nil && len(f.waiting) < learnPages && f.held < learnBytes {

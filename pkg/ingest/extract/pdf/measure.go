@@ -16,6 +16,8 @@ import (
 const (
 	// maxMeasured bounds how many lines of a page are measured, and how many words of it.
 	maxMeasured, maxMeasuredWords = 1000, 4000
+	// maxLines bounds the lines of a page.
+	maxLines = 50_000
 	// maxMeasuredRunes is the length of a word up to which its letters may be cells.
 	maxMeasuredRunes = 20
 	// wideLine is the share of a page's longest line from which a line is taken for running text.
@@ -94,7 +96,11 @@ func cutLines(text string) (lines []textLine, units int) {
 		}
 		switch {
 		case r == '\n' || (r == '\r' && !strings.HasPrefix(text[i:], "\r\n")):
-			flush()
+			if len(lines) < maxLines {
+				flush()
+			} else {
+				b.WriteByte('\n') // hardly a text: the rest is one
+			}
 		case r == '\r':
 		default:
 			if r == '\x02' {
@@ -117,7 +123,6 @@ func cutLines(text string) (lines []textLine, units int) {
 // measure fills in where the lines of a page are: of running text only those beside other lines.
 func (m *measurer) measure(lines []textLine, page requests.Page) (grids []grid) {
 	lines = lines[:min(len(lines), maxMeasured)]
-
 	widest := 0
 	for i := range lines {
 		lines[i].width = lineWidth(lines[i].text)
@@ -236,7 +241,7 @@ func (m *measurer) index(at int) int {
 		return at
 	}
 	i, err := m.p.instance.FPDFText_GetCharIndexFromTextIndex(&requests.FPDFText_GetCharIndexFromTextIndex{TextPage: m.text, NTextIndex: at})
-	if err != nil {
+	if m.p.refused(err) {
 		return at
 	}
 	return i.CharIndex
@@ -245,7 +250,7 @@ func (m *measurer) index(at int) int {
 // place asks where a line begins and ends.
 func (m *measurer) place(l *textLine) bool {
 	first, err := m.p.instance.FPDFText_GetCharOrigin(&requests.FPDFText_GetCharOrigin{TextPage: m.text, Index: m.index(l.first)})
-	if err != nil {
+	if m.p.refused(err) {
 		return false
 	}
 	left, right, ok := m.extent(l.last)
@@ -259,7 +264,7 @@ func (m *measurer) place(l *textLine) bool {
 // extent asks where a character begins and ends.
 func (m *measurer) extent(at int) (left, right float64, ok bool) {
 	box, err := m.p.instance.FPDFText_GetCharBox(&requests.FPDFText_GetCharBox{TextPage: m.text, Index: m.index(at)})
-	if err != nil || !finite(box.Left) || !finite(box.Right) {
+	if m.p.refused(err) || !finite(box.Left) || !finite(box.Right) {
 		return 0, 0, false
 	}
 	return box.Left, box.Right, true
@@ -269,11 +274,11 @@ func (m *measurer) extent(at int) (left, right float64, ok bool) {
 func (m *measurer) size(at int) float64 {
 	index := m.index(at)
 	font, err := m.p.instance.FPDFText_GetFontSize(&requests.FPDFText_GetFontSize{TextPage: m.text, Index: index})
-	if err != nil {
+	if m.p.refused(err) {
 		return 0
 	}
 	matrix, err := m.p.instance.FPDFText_GetMatrix(&requests.FPDFText_GetMatrix{TextPage: m.text, Index: index})
-	if err != nil {
+	if m.p.refused(err) {
 		return 0
 	}
 	size := font.FontSize * math.Hypot(float64(matrix.Matrix.C), float64(matrix.Matrix.D))
@@ -286,11 +291,11 @@ func (m *measurer) size(at int) float64 {
 // font asks for the font of a line.
 func (m *measurer) font(l *textLine) {
 	first, err := m.p.instance.FPDFText_GetFontInfo(&requests.FPDFText_GetFontInfo{TextPage: m.text, Index: m.index(l.first)})
-	if err != nil {
+	if m.p.refused(err) {
 		return
 	}
 	last, err := m.p.instance.FPDFText_GetFontInfo(&requests.FPDFText_GetFontInfo{TextPage: m.text, Index: m.index(l.last)})
-	if err != nil {
+	if m.p.refused(err) {
 		return
 	}
 	l.bold = heavy(first.Flags, first.FontName) && heavy(last.Flags, last.FontName)

@@ -2,6 +2,7 @@
 package pdf
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -76,6 +77,7 @@ type pdfDocument struct {
 	failed  int   // pages that could not be read
 	unread  []int // the first of them, from 1
 	inRow   int
+	trap    error // of the page that is read
 	lastErr error
 	chars   int  // without white space
 	images  bool // some page with hardly any text shows a picture
@@ -202,6 +204,7 @@ type pageContent struct {
 
 // readPage reads a page (0-based). One that has form fields, free texts or stamps is read after these became part of it.
 func (p *pdfDocument) readPage(index int) (pageContent, error) {
+	p.trap = nil
 	page, err := p.loadPage(index)
 	if err != nil {
 		return pageContent{}, err
@@ -220,7 +223,7 @@ func (p *pdfDocument) readPage(index int) (pageContent, error) {
 		}
 	}
 	content, chars, err := p.pageContent(index, page)
-	if err != nil {
+	if err = cmp.Or(err, p.trap); err != nil {
 		return pageContent{}, err
 	}
 	p.chars += chars
@@ -232,6 +235,14 @@ func (p *pdfDocument) readPage(index int) (pageContent, error) {
 	}
 	content.fields = shown.values
 	return content, nil
+}
+
+// refused reports whether PDFium gave no answer. A question that ended its instance is kept for the end of the page.
+func (p *pdfDocument) refused(err error) bool {
+	if err != nil && p.trap == nil && !pdfiumRefusal(err) {
+		p.trap = err
+	}
+	return err != nil
 }
 
 func (p *pdfDocument) loadPage(index int) (requests.Page, error) {

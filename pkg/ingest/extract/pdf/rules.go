@@ -12,7 +12,7 @@ import (
 
 const (
 	// maxPaths bounds the drawings of a page that are looked at, and maxDocumentPaths those of a document: the library forgets none.
-	maxPaths, maxDocumentPaths = 1000, 100_000
+	maxPaths, maxDocumentPaths = 1000, 50_000
 	// maxRules bounds the lines that are found on a page: each is held against all others.
 	maxRules = 1000
 	// sampledPaths is how many objects of a page are looked at before all of them are.
@@ -48,15 +48,15 @@ type grid struct {
 // rules asks for the lines that are drawn on a page. Where a few of many objects are no drawings, none is taken to be one.
 func (p *pdfDocument) rules(page requests.Page) (found []rule) {
 	count, err := p.instance.FPDFPage_CountObjects(&requests.FPDFPage_CountObjects{Page: page})
-	if err != nil {
+	if p.refused(err) {
 		return nil
 	}
 	if n := count.Count; n > 4*sampledPaths {
-		any := false
-		for i := 0; i < sampledPaths && !any; i++ {
-			_, any = p.drawing(page, i*n/sampledPaths)
+		drawn := false
+		for i := 0; i < sampledPaths && !drawn; i++ {
+			_, drawn = p.drawing(page, i*n/sampledPaths)
 		}
-		if !any {
+		if !drawn {
 			return nil
 		}
 	}
@@ -74,17 +74,17 @@ func (p *pdfDocument) drawing(page requests.Page, index int) (references.FPDF_PA
 		return "", false
 	}
 	object, err := p.instance.FPDFPage_GetObject(&requests.FPDFPage_GetObject{Page: page, Index: index})
-	if err != nil {
+	if p.refused(err) {
 		return "", false
 	}
 	kind, err := p.instance.FPDFPageObj_GetType(&requests.FPDFPageObj_GetType{PageObject: object.PageObject})
-	return object.PageObject, err == nil && kind.Type == enums.FPDF_PAGEOBJ_PATH
+	return object.PageObject, !p.refused(err) && kind.Type == enums.FPDF_PAGEOBJ_PATH
 }
 
 // rulesOf adds the lines of one drawing.
 func (p *pdfDocument) rulesOf(path references.FPDF_PAGEOBJECT, found []rule) []rule {
 	b, err := p.instance.FPDFPageObj_GetBounds(&requests.FPDFPageObj_GetBounds{PageObject: path})
-	if err != nil {
+	if p.refused(err) {
 		return found
 	}
 	r := rule{left: float64(b.Left), right: float64(b.Right), bottom: float64(b.Bottom), top: float64(b.Top)}
@@ -98,7 +98,7 @@ func (p *pdfDocument) rulesOf(path references.FPDF_PAGEOBJECT, found []rule) []r
 		return found
 	}
 	count, err := p.instance.FPDFPath_CountSegments(&requests.FPDFPath_CountSegments{PageObject: path})
-	if err != nil || count.Count > maxSegments || count.Count < 4 {
+	if p.refused(err) || count.Count > maxSegments || count.Count < 4 {
 		return found
 	}
 	if count.Count <= 5 {
@@ -127,7 +127,7 @@ func thinned(r rule) (rule, bool) {
 // segments adds the lines of a drawing that has several.
 func (p *pdfDocument) segments(path references.FPDF_PAGEOBJECT, count int, found []rule) []rule {
 	matrix, err := p.instance.FPDFPageObj_GetMatrix(&requests.FPDFPageObj_GetMatrix{PageObject: path})
-	if err != nil {
+	if p.refused(err) {
 		return found
 	}
 	m := matrix.Matrix
@@ -137,15 +137,15 @@ func (p *pdfDocument) segments(path references.FPDF_PAGEOBJECT, count int, found
 			break
 		}
 		segment, err := p.instance.FPDFPath_GetPathSegment(&requests.FPDFPath_GetPathSegment{PageObject: path, Index: i})
-		if err != nil {
+		if p.refused(err) {
 			break
 		}
 		kind, err := p.instance.FPDFPathSegment_GetType(&requests.FPDFPathSegment_GetType{PathSegment: segment.PathSegment})
-		if err != nil || kind.Type == enums.FPDF_SEGMENT_BEZIERTO {
+		if p.refused(err) || kind.Type == enums.FPDF_SEGMENT_BEZIERTO {
 			break // a letter or a curve
 		}
 		point, err := p.instance.FPDFPathSegment_GetPoint(&requests.FPDFPathSegment_GetPoint{PathSegment: segment.PathSegment})
-		if err != nil {
+		if p.refused(err) {
 			break
 		}
 		toX, toY := float64(m.A*point.X+m.C*point.Y+m.E), float64(m.B*point.X+m.D*point.Y+m.F)
