@@ -77,7 +77,7 @@ type Extraction struct {
 	Warnings  []string // what else the text is without, such as attachments that could not be read: at most MaxWarnings of MaxWarningRunes
 	Chars     int64    // characters of all blocks
 	Charset   string   // of text formats
-	Reader    string   // name and version of the readers, e.g. "pdf/1", or "eml/1 pdf/1" with attachments: part of a version's snapshot
+	Reader    string   // names and versions of the readers, then the settings that are not as by default, with blanks between them: "eml/1 pdf/1 headers"
 }
 
 // Bounds of what an Extraction names as not read.
@@ -93,7 +93,8 @@ type Extractor interface {
 	// progress is told pages (or bytes) done and in all, at most a few times a second; it also proves that work moves.
 	// Errors: *Failure for all that the file or its reader caused; ctx.Err() after ctx ended.
 	Extract(ctx context.Context, src Source, progress func(done, total int), emit func(Block) error) (Extraction, error)
-	// Fingerprint names readers and their versions; equal fingerprints give equal blocks for equal bytes.
+	// Fingerprint names all readers and their versions, and settings, as Extraction.Reader does; equal fingerprints give equal blocks
+	// for equal bytes.
 	Fingerprint() string
 }
 

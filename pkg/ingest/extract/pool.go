@@ -202,6 +202,14 @@ func (p *Pool) tryStart(ctx context.Context, set sandbox.Setup) error {
 // Extract implements ingest.Extractor. A child that dies, is killed over time or memory, or crashes, is
 // EXTRACT_CRASHED, which a later attempt may cure. A PDF is ingest.ErrElsewhere where no reader of PDFs is linked.
 func (p *Pool) Extract(ctx context.Context, src ingest.Source, progress func(done, total int), emit func(ingest.Block) error) (ingest.Extraction, error) {
+	ex, err := p.extract(ctx, src, progress, emit)
+	if err == nil {
+		ex.Reader += p.cfg.choices()
+	}
+	return ex, err
+}
+
+func (p *Pool) extract(ctx context.Context, src ingest.Source, progress func(done, total int), emit func(ingest.Block) error) (ingest.Extraction, error) {
 	info, err := src.File.Stat()
 	if err != nil {
 		return ingest.Extraction{}, fmt.Errorf("stat the stored file: %w", err)

@@ -75,3 +75,6 @@ func (t *rowTask) Reason() taskstate.Reason {
 	}
 	return taskstate.ReasonDone
 }
+
+// Made is made.
+var Made = made

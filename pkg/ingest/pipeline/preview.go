@@ -86,13 +86,30 @@ func (w *Worker) Cost(tokens int64) *float64 {
 
 // Current reports whether this process would make a version with the same readers and the same splitter.
 func (w *Worker) Current(extractor, splitter string, c ingest.Chunking) bool {
-	now := strings.Fields(w.d.Extractor.Fingerprint())
-	for _, reader := range strings.Fields(extractor) {
-		if !slices.Contains(now, reader) {
+	readers, settings := made(w.d.Extractor.Fingerprint())
+	was, with := made(extractor)
+	for _, r := range was {
+		if !slices.Contains(readers, r) {
 			return false
 		}
 	}
-	return extractor != "" && splitter == short(w.d.Splitter.Fingerprint(c))
+	return len(was) > 0 && slices.Equal(settings, with) && splitter == short(w.d.Splitter.Fingerprint(c))
+}
+
+// made takes the readers and the settings that an extractor names apart. A reader behind a converter has that one's name before it:
+// tika+html/1.
+func made(extractor string) (readers, settings []string) {
+	for _, name := range strings.Fields(extractor) {
+		if !strings.Contains(name, "/") || strings.Contains(name, "=") {
+			settings = append(settings, name)
+			continue
+		}
+		if _, own, foreign := strings.Cut(name, "+"); foreign {
+			name = own
+		}
+		readers = append(readers, name)
+	}
+	return readers, settings
 }
 
 // price counts the texts that have to be paid for.

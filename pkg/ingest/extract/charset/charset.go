@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"io"
 	"strings"
+	uni "unicode"
 	"unicode/utf8"
 
 	"github.com/wlynxg/chardet"
@@ -28,6 +29,10 @@ const (
 	MaxControlShare = 0.05
 	// maxBrokenShare is the share of invalid bytes up to which a file still counts as damaged UTF-8.
 	maxBrokenShare = 0.005
+	// wholePerBroken is the number of whole characters for each bad byte from which a text is damaged UTF-8, whatever it says of itself.
+	wholePerBroken = 20
+	// leastBad is the number of unlikely pairs of characters that let a label be doubted.
+	leastBad = 4
 )
 
 // Charset is a decoding: its name and its decoder; enc nil means UTF-8.
@@ -60,7 +65,7 @@ func Open(in *document.Input) (src io.Reader, name string, err error) {
 }
 
 // Find decides how the input is encoded.
-// Order: byte order mark, valid UTF-8, the document's own hint, the detector, strict GB18030.
+// Order: byte order mark, UTF-8, the document's own hint unless it gives nonsense, the detector, strict GB18030, the hint after all.
 // Errors: ENCODING_UNKNOWN, or that of reading.
 func Find(in *document.Input, hint func(head []byte) string) (Charset, error) {
 	head := make([]byte, min(in.Size, charsetSample))
@@ -70,17 +75,15 @@ func Find(in *document.Input, hint func(head []byte) string) (Charset, error) {
 	if c, ok := ByMark(head); ok {
 		return c, nil
 	}
-	broken, first, err := scanUTF8(in.Stream())
+	broken, whole, first, err := scanUTF8(in.Stream())
 	if err != nil {
 		return Charset{}, err
 	}
 	if broken == 0 && bytes.IndexByte(head, 0) < 0 {
 		return Charset{Name: "utf-8"}, nil
 	}
-	if hint != nil {
-		if c, ok := Named(hint(head)); ok && c.Enc != nil {
-			return c, nil
-		}
+	if broken > 0 && whole >= wholePerBroken*broken {
+		return Charset{Name: "utf-8", Enc: unicode.UTF8}, nil
 	}
 	sample := head
 	if start := first - 1024; start > 0 {
@@ -89,8 +92,19 @@ func Find(in *document.Input, hint func(head []byte) string) (Charset, error) {
 			return Charset{}, err
 		}
 	}
-	if c, ok := Guess(sample); ok {
+	hinted := Charset{}
+	if hint != nil {
+		if c, ok := Named(hint(head)); ok && c.Enc != nil {
+			if hinted = c; plausible(c, sample) {
+				return c, nil
+			}
+		}
+	}
+	if c, ok := Guess(sample); ok && (hinted.Enc == nil || plausible(c, sample)) {
 		return c, nil
+	}
+	if hinted.Enc != nil {
+		return hinted, nil
 	}
 	if float64(broken) < maxBrokenShare*float64(in.Size) {
 		return Charset{Name: "utf-8", Enc: unicode.UTF8}, nil
@@ -115,8 +129,50 @@ func ByMark(head []byte) (Charset, bool) {
 	return Charset{}, false
 }
 
-// scanUTF8 counts the bytes that are not UTF-8 and tells where the first one is.
-func scanUTF8(r io.Reader) (broken, first int64, err error) {
+// plausible tells whether a sample is text in a charset of one byte per character. Read in a wrong one, letters stand beside those of
+// another script, beside signs, or beside nothing but other letters with marks.
+func plausible(c Charset, sample []byte) bool {
+	text, err := c.Enc.NewDecoder().Bytes(sample)
+	if err != nil || utf8.RuneCount(text) < len(sample) {
+		return true // a charset of several bytes per character breaks where it is wrong
+	}
+	good, bad := 0, 0
+	before := ' '
+	for _, r := range string(text) {
+		a, b := script(before), script(r)
+		switch {
+		case max(before, r) < utf8.RuneSelf || a == 0 || b == 0:
+		case a != b || a == oddSign || (uni.Is(uni.Latin, r) && min(before, r) >= utf8.RuneSelf):
+			bad++
+		default:
+			good++
+		}
+		before = r
+	}
+	return bad < leastBad || bad <= good
+}
+
+// Scripts as plausible tells them apart; 0: white space, digits, punctuation.
+const (
+	latinScript = 1 + iota
+	otherScript
+	oddSign
+)
+
+func script(r rune) int {
+	switch {
+	case uni.Is(uni.Latin, r):
+		return latinScript
+	case uni.IsLetter(r), uni.IsMark(r):
+		return otherScript
+	case r >= utf8.RuneSelf && (uni.IsSymbol(r) || uni.IsNumber(r)):
+		return oddSign
+	}
+	return 0
+}
+
+// scanUTF8 counts the bytes that are not UTF-8, and the characters of several bytes, and tells where the first bad byte is.
+func scanUTF8(r io.Reader) (broken, whole, first int64, err error) {
 	buf := make([]byte, 64<<10)
 	held, at := 0, int64(0)
 	for {
@@ -133,16 +189,18 @@ func scanUTF8(r io.Reader) (broken, first int64, err error) {
 					first = at
 				}
 				broken++
+			} else if size > 1 {
+				whole++
 			}
 			at += int64(size)
 			data = data[size:]
 		}
 		held = copy(buf, data)
 		if readErr == io.EOF {
-			return broken, first, nil
+			return broken, whole, first, nil
 		}
 		if readErr != nil {
-			return 0, 0, readErr
+			return 0, 0, 0, readErr
 		}
 	}
 }

@@ -104,6 +104,31 @@ func TestAHintIsForBytesThatAreNoUTF8(t *testing.T) {
 	require.Equal(t, "gb18030", is)
 }
 
+func TestALabelThatGivesNonsenseIsNotBelieved(t *testing.T) {
+	t.Parallel()
+	arabic := strings.Repeat("هذا نص عربي قصير يقرأ كما هو مكتوب. لا يضيع منه حرف واحد أبدا. ", 4)
+	french := strings.Repeat("Le cafétier français a été très élégant à Noël, où l'été fut déjà âgé. ", 4)
+	for name, c := range map[string]struct {
+		data        []byte
+		label, want string
+	}{
+		"Cyrillic as Latin":       {encoded(t, charmap.Windows1251, strings.Repeat(russian, 3)), "iso-8859-1", strings.Repeat(russian, 3)},
+		"Chinese as Latin":        {encoded(t, simplifiedchinese.GB18030, strings.Repeat(chinese, 3)), "iso-8859-1", strings.Repeat(chinese, 3)},
+		"Chinese as Arabic":       {encoded(t, simplifiedchinese.GB18030, strings.Repeat(chinese, 3)), "windows-1256", strings.Repeat(chinese, 3)},
+		"French as Arabic":        {encoded(t, charmap.Windows1252, french), "windows-1256", french},
+		"Arabic, rightly":         {encoded(t, charmap.Windows1256, arabic), "windows-1256", arabic},
+		"French, rightly":         {encoded(t, charmap.Windows1252, french), "iso-8859-1", french},
+		"damaged UTF-8 as Arabic": {[]byte(arabic + "\xff" + arabic), "windows-1256", arabic + "\uFFFD" + arabic},
+		"damaged UTF-8 as Latin":  {[]byte(arabic + "\xff" + arabic), "iso-8859-1", arabic + "\uFFFD" + arabic},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			_, text := read(t, c.data, func([]byte) string { return c.label })
+			require.Equal(t, c.want, text)
+		})
+	}
+}
+
 func TestDamagedUTF8StaysUTF8(t *testing.T) {
 	t.Parallel()
 	// Broken bytes late in a large file, at the edges of the blocks that are scanned.

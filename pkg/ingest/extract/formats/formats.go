@@ -44,10 +44,10 @@ type Reader struct {
 
 // Registry holds the readers: a new format is one line here and one file beside it.
 var Registry = []Reader{
-	{Name: "pdf", Version: 2, Types: []string{document.TypePDF}, PDF: true, Read: readPDF},
+	{Name: "pdf", Version: 3, Types: []string{document.TypePDF}, PDF: true, Read: readPDF},
 	{Name: "docx", Version: 2, Types: []string{document.TypeDOCX}, Read: docx.Read},
-	{Name: "html", Version: 1, Types: []string{document.TypeHTML}, Read: html.Read},
-	{Name: "markdown", Version: 2, Types: []string{document.TypeMarkdown}, Read: markdown.Read},
+	{Name: "html", Version: 2, Types: []string{document.TypeHTML}, Read: html.Read},
+	{Name: "markdown", Version: 3, Types: []string{document.TypeMarkdown}, Read: markdown.Read},
 	{Name: "pptx", Version: 1, Types: []string{document.TypePPTX}, Read: pptx.Read},
 	{Name: "xlsx", Version: 1, Types: []string{document.TypeXLSX}, Read: xlsx.Read},
 	{Name: "odf", Version: 1, Types: []string{document.TypeODT, document.TypeODS, document.TypeODP}, Read: odf.Read},
@@ -57,13 +57,13 @@ var Registry = []Reader{
 	{Name: "mbox", Version: 1, Types: []string{document.TypeMBOX}, PDF: true, Read: mail.ReadBox},
 	{Name: "msg", Version: 1, Types: []string{document.TypeMSG}, PDF: true, Read: mail.ReadMSG},
 	{Name: "ipynb", Version: 1, Types: []string{document.TypeIPYNB}, Read: notebook.Read},
-	{Name: "subtitles", Version: 1, Types: []string{document.TypeSubtitles}, Read: subtitles.Read},
+	{Name: "subtitles", Version: 2, Types: []string{document.TypeSubtitles}, Read: subtitles.Read},
 	{Name: "xml", Version: 1, Types: []string{document.TypeXML}, Read: xmldoc.Read},
 	{Name: "latex", Version: 1, Types: []string{document.TypeLaTeX}, Read: latex.Read},
 	{Name: "code", Version: 1, Types: []string{document.TypeCode}, Read: code.Read},
 	{Name: "picture", Version: 1, Types: document.PictureTypes, Read: picture.Read},
-	{Name: "csv", Version: 1, Types: []string{document.TypeCSV}, Read: csv.Read},
-	{Name: "text", Version: 2, Types: []string{document.TypeText, document.TypeJSON}, Read: plaintext.Read},
+	{Name: "csv", Version: 2, Types: []string{document.TypeCSV}, Read: csv.Read},
+	{Name: "text", Version: 3, Types: []string{document.TypeText, document.TypeJSON}, Read: plaintext.Read},
 }
 
 // PDF is the reader of PDFs and its engine, which a program links or not.

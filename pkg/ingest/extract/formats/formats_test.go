@@ -60,7 +60,7 @@ func TestReadingSaysWhatWasRead(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "The title", ex.Title, "the first heading, when the document names none")
 	require.Equal(t, document.TypeMarkdown, ex.MediaType)
-	require.Equal(t, "markdown/2", ex.Reader)
+	require.Equal(t, "markdown/3", ex.Reader)
 	require.Equal(t, "utf-8", ex.Charset)
 	require.EqualValues(t, 9+6, ex.Chars)
 	require.Len(t, blocks, 2)

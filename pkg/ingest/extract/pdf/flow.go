@@ -18,6 +18,12 @@ const (
 	maxHyphenated = 10_000
 	// shortLine is the share of a page's longest line below which a line may end a paragraph.
 	shortLine = 0.75
+	// learnPages and learnBytes bound the pages whose looks are learned before the first is laid out.
+	learnPages, learnBytes = 24, 4 << 20
+	// lineBytes is what a line takes beside its text.
+	lineBytes = 200
+	// fewMarks is the number of bookmarks below which an outline says nothing: it names the document.
+	fewMarks = 3
 )
 
 // pageFlow turns the lines of pages into paragraphs. None goes over a page's end, so that its page is exact;
@@ -27,13 +33,17 @@ type pageFlow struct {
 	outline    map[int][]bookmark
 	hyphenated map[string]bool // words seen with their hyphen inside a line
 
-	waiting *pdfPage // the page that was taken last: its numbers are judged by those of its neighbours
-	before  []int    // shifts of the page before it
+	waiting []*pdfPage // pages that were taken last: what they look like is learned before the first is laid out
+	held    int        // bytes that they take
+	looks   *looks     // nil: not learned yet
+	before  []int      // shifts of the page before them
+
+	lastTable table // the next page may go on with it
 
 	running string // first line of the page before: the same again is a running title
 
 	done []string        // finished lines of the paragraph being read: short ones keep their end
-	held strings.Builder // lines that run on
+	open strings.Builder // lines that run on
 	size int             // bytes of both
 }
 
@@ -41,87 +51,114 @@ func newPageFlow(out *document.Sink) *pageFlow {
 	return &pageFlow{out: out, hyphenated: map[string]bool{}}
 }
 
-// pdfPage is a page that waits for the next one.
+// pdfPage is a page that waits for the next ones.
 type pdfPage struct {
 	number int // from 1
-	lines  []string
+	lines  []textLine
+	grids  []grid
+	fields []string
 	shifts []int // of the numbers that its last and first line may be: printed minus real number
 }
 
-// page takes the text of one page (number from 1) and lays out the one before.
-func (f *pageFlow) page(number int, text string) error {
-	p := &pdfPage{number: number, lines: pageLines(text)}
-	for len(p.lines) > 0 && p.lines[len(p.lines)-1] == "" {
+// page takes one page (number from 1) and lays out those before it that need no look at it.
+func (f *pageFlow) page(number int, content pageContent) error {
+	p := &pdfPage{number: number, lines: content.lines, grids: content.grids, fields: content.fields}
+	for len(p.lines) > 0 && p.lines[len(p.lines)-1].text == "" {
 		p.lines = p.lines[:len(p.lines)-1]
 	}
 	if n := len(p.lines); n > 1 {
-		for _, line := range []string{p.lines[n-1], p.lines[0]} {
-			if printed, ok := pageNumber(line); ok {
+		for _, line := range []textLine{p.lines[n-1], p.lines[0]} {
+			if printed, ok := pageNumber(line.text); ok {
 				p.shifts = append(p.shifts, printed-number)
 			}
 		}
 	}
-	return f.next(p)
-}
-
-// close lays out the last page.
-func (f *pageFlow) close() error { return f.next(nil) }
-
-// next lays out the page that waits, and lets p wait.
-func (f *pageFlow) next(p *pdfPage) error {
-	now := f.waiting
-	f.waiting = p
-	if now == nil {
+	for _, l := range p.lines {
+		f.held += len(l.text) + lineBytes
+	}
+	f.waiting = append(f.waiting, p)
+	if f.looks == nil && len(f.waiting) < learnPages && f.held < learnBytes {
 		return nil
 	}
-	around := f.before
-	if p != nil {
-		around = append(slices.Clone(around), p.shifts...)
-	}
-	f.before = now.shifts
-	return f.layOut(now.number, dropPageNumber(now.lines, now.number, around))
+	return f.layOutUpTo(len(f.waiting) - 1)
 }
 
-// layOut turns the lines of a page into blocks.
-func (f *pageFlow) layOut(number int, lines []string) error {
+// close lays out the last pages.
+func (f *pageFlow) close() error { return f.layOutUpTo(len(f.waiting)) }
+
+// layOutUpTo lays out the first n pages that wait. A page's number is judged by those of its neighbours.
+func (f *pageFlow) layOutUpTo(n int) error {
+	if f.looks == nil {
+		f.looks = &looks{}
+		if countMarks(f.outline) < fewMarks {
+			f.looks.learn(f.waiting)
+		}
+	}
+	for i, now := range f.waiting[:n] {
+		around := f.before
+		if i+1 < len(f.waiting) {
+			around = append(slices.Clone(around), f.waiting[i+1].shifts...)
+		}
+		f.before = now.shifts
+		if err := f.layOut(now, around); err != nil {
+			return err
+		}
+		if err := f.writeFields(now.number, now.fields); err != nil {
+			return err
+		}
+	}
+	f.waiting = slices.Delete(f.waiting, 0, n)
+	return nil
+}
+
+// layOut turns the lines of a page into blocks; around are the shifts of its neighbours' numbers.
+func (f *pageFlow) layOut(p *pdfPage, around []int) error {
+	found := tables(p.lines, p.grids)
+	lines := f.dropRunning(dropPageNumber(p.lines, p.number, around))
 	f.noteHyphens(lines)
-	lines = f.dropRunning(lines)
 	widest := 0
 	for _, l := range lines {
-		widest = max(widest, lineWidth(l))
+		widest = max(widest, lineWidth(l.text))
 	}
-	marks := f.outline[number]
+	marks := f.outline[p.number]
+	titles := f.looks.titles(p.number, lines)
+	written := make([]bool, len(found))
 	for i := 0; i < len(lines); i++ {
-		if level, n := headingAt(lines[i:], marks); level > 0 {
-			if err := f.heading(number, level, lines[i:i+n]); err != nil {
+		if at := lines[i].table; at > 0 {
+			if !written[at-1] {
+				written[at-1] = true
+				if err := f.table(p.number, found[at-1], i == 0); err != nil {
+					return err
+				}
+			}
+			continue
+		}
+		level, n := headingAt(lines[i:], marks)
+		if len(titles) > 0 && titles[0].at == i {
+			level, n = f.looks.level(titles[0].style), titles[0].lines
+		}
+		for len(titles) > 0 && titles[0].at < i+max(n, 1) {
+			titles = titles[1:]
+		}
+		if level > 0 {
+			if err := f.heading(p.number, level, lines[i:i+n]); err != nil {
 				return err
 			}
 			i += n - 1
 			continue
 		}
-		if err := f.line(number, lines[i], widest); err != nil {
+		if err := f.line(p.number, lines[i].text, widest); err != nil {
 			return err
 		}
 	}
-	return f.end(number)
-}
-
-// pageLines cuts a page's text; words that a line end broke are mended first.
-func pageLines(text string) []string {
-	text = strings.ReplaceAll(text, "\r\n", "\n")
-	text = strings.ReplaceAll(text, "\r", "\n")
-	lines := strings.Split(text, "\n")
-	for i, l := range lines {
-		lines[i] = strings.TrimSpace(strings.ReplaceAll(l, "\x02", brokenWord))
-	}
-	return lines
+	return f.end(p.number)
 }
 
 // headingAt tells whether the lines begin with a title of the page's bookmarks, and over how many lines.
-func headingAt(lines []string, marks []bookmark) (level, count int) {
+func headingAt(lines []textLine, marks []bookmark) (level, count int) {
 	key := ""
 	for n := 0; n < min(3, len(lines)) && len(marks) > 0; n++ {
-		key += headingKey(lines[n])
+		key += headingKey(lines[n].text)
 		if key == "" {
 			return 0, 0
 		}
@@ -134,11 +171,19 @@ func headingAt(lines []string, marks []bookmark) (level, count int) {
 	return 0, 0
 }
 
-func (f *pageFlow) heading(page, level int, lines []string) error {
+func (f *pageFlow) heading(page, level int, lines []textLine) error {
 	if err := f.end(page); err != nil {
 		return err
 	}
-	return f.out.Block(ingest.Block{Kind: ingest.BlockHeading, Level: level, Page: page, Text: document.Squeeze(f.mend(strings.Join(lines, "\n")))})
+	return f.out.Block(ingest.Block{Kind: ingest.BlockHeading, Level: level, Page: page, Text: document.Squeeze(f.mend(joined(lines)))})
+}
+
+func joined(lines []textLine) string {
+	texts := make([]string, len(lines))
+	for i, l := range lines {
+		texts[i] = l.text
+	}
+	return strings.Join(texts, "\n")
 }
 
 // line adds a line to the paragraph being read, or ends it.
@@ -152,10 +197,10 @@ func (f *pageFlow) line(page int, line string, widest int) error {
 	if line == "" {
 		return nil
 	}
-	if f.held.Len() > 0 {
-		f.held.WriteByte('\n')
+	if f.open.Len() > 0 {
+		f.open.WriteByte('\n')
 	}
-	f.held.WriteString(line)
+	f.open.WriteString(line)
 	f.size += len(line) + 1
 	if float64(lineWidth(line)) >= shortLine*float64(widest) || strings.HasSuffix(line, brokenWord) {
 		return nil
@@ -169,10 +214,10 @@ func (f *pageFlow) line(page int, line string, widest int) error {
 
 // endLine finishes the lines that run on.
 func (f *pageFlow) endLine() {
-	if text := document.Squeeze(f.mend(f.held.String())); text != "" {
+	if text := document.Squeeze(f.mend(f.open.String())); text != "" {
 		f.done = append(f.done, text)
 	}
-	f.held.Reset()
+	f.open.Reset()
 }
 
 // end sends the paragraph being read.
@@ -192,7 +237,7 @@ func lineWidth(line string) int {
 	n := 0
 	for _, r := range line {
 		n++
-		if document.Wide(r) {
+		if r >= 0x1100 && (document.Wide(r) || unicode.Is(unicode.Hangul, r)) {
 			n++
 		}
 	}
@@ -200,12 +245,12 @@ func lineWidth(line string) int {
 }
 
 // dropRunning drops a page's first line when the page before began with the very same one.
-func (f *pageFlow) dropRunning(lines []string) []string {
+func (f *pageFlow) dropRunning(lines []textLine) []textLine {
 	if len(lines) < 3 {
 		return lines
 	}
-	first := lines[0]
-	if first == f.running {
+	first := lines[0].text
+	if first == f.running && lines[0].table == 0 {
 		lines = lines[1:]
 	}
 	f.running = first
@@ -214,12 +259,12 @@ func (f *pageFlow) dropRunning(lines []string) []string {
 
 // noteHyphens remembers words that stand with a hyphen inside a line: they keep it when a line end breaks
 // them.
-func (f *pageFlow) noteHyphens(lines []string) {
+func (f *pageFlow) noteHyphens(lines []textLine) {
 	for _, l := range lines {
-		if !strings.Contains(l, "-") || len(f.hyphenated) > maxHyphenated {
+		if !strings.Contains(l.text, "-") || len(f.hyphenated) > maxHyphenated {
 			continue
 		}
-		for _, w := range strings.Fields(l) {
+		for _, w := range strings.Fields(l.text) {
 			if i := strings.IndexByte(w, '-'); i > 0 && i < len(w)-1 && len(w) < 60 {
 				f.hyphenated[hyphenKey(w)] = true
 			}
@@ -283,10 +328,10 @@ func lastWord(text string) string {
 
 // dropPageNumber drops a first or last line that is the page's number: those of a neighbour, whose shifts are around, run on from it or to
 // it. A number that stands alone may be a date or the row of a table.
-func dropPageNumber(lines []string, number int, around []int) []string {
-	runsOn := func(line string) bool {
-		printed, ok := pageNumber(line)
-		return ok && slices.Contains(around, printed-number)
+func dropPageNumber(lines []textLine, number int, around []int) []textLine {
+	runsOn := func(line textLine) bool {
+		printed, ok := pageNumber(line.text)
+		return ok && line.table == 0 && slices.Contains(around, printed-number)
 	}
 	if n := len(lines); n > 1 && runsOn(lines[n-1]) {
 		lines = lines[:n-1]

@@ -18,6 +18,12 @@ func TestWithoutItsEngineTheReaderSaysSo(t *testing.T) {
 	require.ErrorContains(t, err, "has not loaded the pdf reader")
 }
 
+// unmeasured is a page of which only the text is known.
+func unmeasured(text string) pageContent {
+	lines, _ := cutLines(text)
+	return pageContent{lines: lines}
+}
+
 func TestPageFlow(t *testing.T) {
 	t.Parallel()
 	var blocks []ingest.Block
@@ -27,8 +33,8 @@ func TestPageFlow(t *testing.T) {
 	})
 	f := newPageFlow(out)
 	f.outline = map[int][]bookmark{1: {{key: "introduction", level: 2}}}
-	require.NoError(t, f.page(1, "Running title\r\n1.2 Introduction\r\nThe well-known lease is inter\uFFFEnational and fault-\r\ntolerant, as a well\uFFFE\r\nknown rule says here.\r\n• first\n• second\n7"))
-	require.NoError(t, f.page(2, "Running title\n持久化异步入库任务把文档切成段落，再写入\n向量库。\n- 8 -"))
+	require.NoError(t, f.page(1, unmeasured("Running title\r\n1.2 Introduction\r\nThe well-known lease is inter\uFFFEnational and fault-\r\ntolerant, as a well\uFFFE\r\nknown rule says here.\r\n• first\n• second\n7")))
+	require.NoError(t, f.page(2, unmeasured("Running title\n持久化异步入库任务把文档切成段落，再写入\n向量库。\n- 8 -")))
 	require.NoError(t, f.close())
 	require.Equal(t, []string{
 		"p Running title", "## 1.2 Introduction",
@@ -49,8 +55,8 @@ func FuzzPageFlow(f *testing.F) {
 		})
 		flow := newPageFlow(out)
 		flow.outline = map[int][]bookmark{1: {{key: headingKey(title), level: 1}}}
-		require.NoError(t, flow.page(1, one))
-		require.NoError(t, flow.page(2, two))
+		require.NoError(t, flow.page(1, unmeasured(one)))
+		require.NoError(t, flow.page(2, unmeasured(two)))
 		require.NoError(t, flow.close())
 	})
 }
@@ -65,7 +71,7 @@ func flowOf(t *testing.T, pages ...string) []ingest.Block {
 		return nil
 	}))
 	for i, page := range pages {
-		require.NoError(t, flow.page(i+1, page))
+		require.NoError(t, flow.page(i+1, unmeasured(page)))
 	}
 	require.NoError(t, flow.close())
 	return blocks
@@ -133,8 +139,8 @@ func TestABookmarkOverSeveralLinesIsAHeading(t *testing.T) {
 		return nil
 	}))
 	flow.outline = map[int][]bookmark{1: {{key: headingKey("A heading that goes over two lines"), level: 3}}, 2: {{key: headingKey("Other"), level: 1}}}
-	require.NoError(t, flow.page(1, "A heading that goes\nover two lines\nAnd then the text begins."))
-	require.NoError(t, flow.page(2, "Otherwise this is no heading at all."))
+	require.NoError(t, flow.page(1, unmeasured("A heading that goes\nover two lines\nAnd then the text begins.")))
+	require.NoError(t, flow.page(2, unmeasured("Otherwise this is no heading at all.")))
 	require.NoError(t, flow.close())
 	require.Equal(t, []string{"### A heading that goes over two lines", "p And then the text begins.", "p Otherwise this is no heading at all."}, extracttest.Lines(blocks))
 }

@@ -16,26 +16,13 @@ const (
 	pointsPerInch = 72
 )
 
-// recognized returns the text of a page (0-based): as it was read or, of a page that is a picture, by text recognition. Without one the page
-// is noted for the warning.
-func (p *pdfDocument) recognized(index int, text string) (string, error) {
-	if visible(text) >= ocrChars {
-		return text, nil
-	}
-	page, err := p.instance.FPDF_LoadPage(&requests.FPDF_LoadPage{Document: p.doc, Index: index})
-	if err != nil {
-		return "", err
-	}
-	defer func() { _, _ = p.instance.FPDF_ClosePage(&requests.FPDF_ClosePage{Page: page.Page}) }()
-	ref := requests.Page{ByReference: &page.Page}
-	if !p.hasImage(ref) {
-		return text, nil
-	}
+// recognized returns the text of a page (0-based) that is a picture, by text recognition. Without one the page is noted for the warning.
+func (p *pdfDocument) recognized(index int, page requests.Page) (string, error) {
 	if p.in.Recognize == nil {
 		p.pictures = append(p.pictures, index+1)
-		return text, nil
+		return "", nil
 	}
-	picture, done, err := p.render(ref)
+	picture, done, err := p.render(page)
 	if err != nil {
 		return "", err
 	}
@@ -43,10 +30,9 @@ func (p *pdfDocument) recognized(index int, text string) (string, error) {
 	found, err := p.in.Recognize(picture)
 	if err != nil {
 		p.out.Warn("page %d is a picture whose text was not recognised: %v", index+1, err)
-		return text, nil
+		return "", nil
 	}
-	p.chars += visible(found)
-	return text + "\n" + found, nil
+	return found, nil
 }
 
 // render draws a page in grey; done frees it.

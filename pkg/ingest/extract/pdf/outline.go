@@ -39,7 +39,17 @@ func (p *pdfDocument) outline() map[int][]bookmark {
 	if all, err := p.instance.GetBookmarks(&requests.GetBookmarks{Document: p.doc}); err == nil {
 		p.outlineUnder(all.Bookmarks, 1, marks)
 	}
+	if found := maxBookmarks - left; 2*countMarks(marks) < found {
+		return nil // of pages that were taken out
+	}
 	return marks
+}
+
+func countMarks(marks map[int][]bookmark) (n int) {
+	for _, m := range marks {
+		n += len(m)
+	}
+	return n
 }
 
 // countBookmarks takes the bookmarks below parent from left, and reports whether some are left.

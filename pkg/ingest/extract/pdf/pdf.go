@@ -2,6 +2,7 @@
 package pdf
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -67,13 +68,16 @@ type pdfDocument struct {
 	engine   *Engine
 	instance pdfium.Pdfium
 	doc      references.FPDF_DOCUMENT
+	form     *references.FPDF_FORMHANDLE // nil: not asked for yet; empty: there is none
 	pages    int
 	flow     *pageFlow
 
 	traps    int
+	paths    int   // drawings that were looked at
 	failed   int   // pages that could not be read
 	unread   []int // the first of them, from 1
 	inRow    int
+	trap     error // of the page that is read
 	lastErr  error
 	chars    int   // without white space
 	pictures []int // pages that are pictures and were not read
@@ -114,6 +118,7 @@ func (p *pdfDocument) open() error {
 // close throws the instance away: it read a file of unknown intent.
 func (p *pdfDocument) close() {
 	if p.instance != nil {
+		p.closeForm()
 		_ = p.instance.Close()
 		p.instance = nil
 	}
@@ -125,17 +130,14 @@ func (p *pdfDocument) readPages(ctx context.Context) error {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		text, err := p.pageText(page)
-		if err == nil {
-			text, err = p.recognized(page, text)
-		}
+		content, err := p.readPage(page)
 		if err != nil {
 			if err := p.pageFailed(page, err); err != nil {
 				return err
 			}
 		} else {
 			p.inRow = 0
-			if err := p.flow.page(page+1, text); err != nil {
+			if err := p.flow.page(page+1, content); err != nil {
 				return err
 			}
 		}
@@ -195,40 +197,103 @@ func pdfiumRefusal(err error) bool {
 	return slices.ContainsFunc(known, func(k error) bool { return errors.Is(err, k) }) || !strings.Contains(err.Error(), "wasm")
 }
 
-// pageText is all text of a page (0-based) in PDFium's order.
-func (p *pdfDocument) pageText(index int) (string, error) {
+// pageContent is what was read of a page.
+type pageContent struct {
+	lines  []textLine // in PDFium's order
+	grids  []grid     // that are drawn around tables
+	fields []string   // texts of annotations that are drawn nowhere
+}
+
+// readPage reads a page (0-based). One that has form fields, free texts or stamps is read after these became part of it.
+func (p *pdfDocument) readPage(index int) (pageContent, error) {
+	p.trap = nil
+	page, err := p.loadPage(index)
+	if err != nil {
+		return pageContent{}, err
+	}
+	defer func() { p.closePage(page) }()
+	shown := p.annotationsOf(page)
+	picture := shown.drawn && p.hasImage(page) // asked before the fields become pictures
+	if shown.drawn {
+		if _, err := p.instance.FPDFPage_Flatten(&requests.FPDFPage_Flatten{Page: page}); err != nil {
+			return pageContent{}, err
+		}
+		// PDFium sees what it drew once it reads the page again.
+		p.closePage(page)
+		if page, err = p.loadPage(index); err != nil {
+			return pageContent{}, err
+		}
+	}
+	content, chars, err := p.pageContent(index, page)
+	if err = cmp.Or(err, p.trap); err != nil {
+		return pageContent{}, err
+	}
+	content.fields = shown.values
+	if chars < ocrChars && (picture || !shown.drawn && p.hasImage(page)) {
+		p.images = true
+		found, err := p.recognized(index, page)
+		if err != nil {
+			return pageContent{}, err
+		}
+		lines, _ := cutLines(found)
+		content.lines, chars = append(content.lines, lines...), chars+visible(found)
+	}
+	p.chars += chars
+	for _, v := range shown.values {
+		p.chars += visible(v)
+	}
+	return content, nil
+}
+
+// refused reports whether PDFium gave no answer. A question that ended its instance is kept for the end of the page.
+func (p *pdfDocument) refused(err error) bool {
+	if err != nil && p.trap == nil && !pdfiumRefusal(err) {
+		p.trap = err
+	}
+	return err != nil
+}
+
+func (p *pdfDocument) loadPage(index int) (requests.Page, error) {
 	page, err := p.instance.FPDF_LoadPage(&requests.FPDF_LoadPage{Document: p.doc, Index: index})
 	if err != nil {
-		return "", err
+		return requests.Page{}, err
 	}
-	defer func() { _, _ = p.instance.FPDF_ClosePage(&requests.FPDF_ClosePage{Page: page.Page}) }()
-	ref := requests.Page{ByReference: &page.Page}
-	text, err := p.instance.FPDFText_LoadPage(&requests.FPDFText_LoadPage{Page: ref})
+	return requests.Page{ByReference: &page.Page}, nil
+}
+
+// closePage closes a page that loadPage opened; one that failed to open is none.
+func (p *pdfDocument) closePage(page requests.Page) {
+	if page.ByReference != nil {
+		_, _ = p.instance.FPDF_ClosePage(&requests.FPDF_ClosePage{Page: *page.ByReference})
+	}
+}
+
+// pageContent is the text of a page (0-based), and how many of its characters are no white space.
+func (p *pdfDocument) pageContent(index int, page requests.Page) (content pageContent, chars int, err error) {
+	text, err := p.instance.FPDFText_LoadPage(&requests.FPDFText_LoadPage{Page: page})
 	if err != nil {
-		return "", err
+		return content, 0, err
 	}
 	defer func() { _, _ = p.instance.FPDFText_ClosePage(&requests.FPDFText_ClosePage{TextPage: text.TextPage}) }()
 	count, err := p.instance.FPDFText_CountChars(&requests.FPDFText_CountChars{TextPage: text.TextPage})
 	if err != nil {
-		return "", err
+		return content, 0, err
 	}
 	if count.Count > maxPageChars {
-		return "", document.OverLimit("page %d has %d characters, more than %d", index+1, count.Count, maxPageChars)
+		return content, 0, document.OverLimit("page %d has %d characters, more than %d", index+1, count.Count, maxPageChars)
 	}
-	out := ""
-	if count.Count > 0 {
-		all, err := p.instance.FPDFText_GetText(&requests.FPDFText_GetText{TextPage: text.TextPage, Count: count.Count})
-		if err != nil {
-			return "", err
-		}
-		out = all.Text
+	if count.Count == 0 {
+		return content, 0, nil
 	}
-	chars := visible(out)
-	p.chars += chars
-	if chars < ocrChars && !p.images {
-		p.images = p.hasImage(ref)
+	all, err := p.instance.FPDFText_GetText(&requests.FPDFText_GetText{TextPage: text.TextPage, Count: count.Count})
+	if err != nil {
+		return content, 0, err
 	}
-	return out, nil
+	lines, units := cutLines(all.Text)
+	m := measurer{p: p, text: text.TextPage, exact: units == count.Count}
+	content.lines = lines
+	content.grids = m.measure(lines, page)
+	return content, visible(all.Text), nil
 }
 
 // visible counts characters that are not white space, up to what matters here.

@@ -62,6 +62,21 @@ func lines(random *rand.Rand, count int) []string {
 // Pages returns a PDF with the given lines of ASCII text on each page.
 func Pages(pages [][]string) []byte { return Outlined(pages, nil, false) }
 
+// Objects returns a PDF of these objects, numbered from 1; the first is the catalog.
+func Objects(bodies ...string) []byte {
+	w := &writer{}
+	w.raw("%PDF-1.7\n%\xE2\xE3\xCF\xD3\n")
+	for _, body := range bodies {
+		w.object(body)
+	}
+	return w.end()
+}
+
+// Stream is the body of a stream object; entries stand in its dictionary.
+func Stream(entries, content string) string {
+	return fmt.Sprintf("<<%s/Length %d>>stream\n%s\nendstream", entries, len(content), content)
+}
+
 // Mark is a bookmark: its title, and its page from 1.
 type Mark struct {
 	Title string
@@ -88,7 +103,7 @@ func Outlined(pages [][]string, marks []Mark, circle bool) []byte {
 		w.object(fmt.Sprintf("<</Type/Page/Parent 2 0 R/MediaBox[0 0 %d %d]/Resources<</Font<</F1 3 0 R>>>>/Contents %d 0 R>>",
 			pageWidth, pageHeight, 5+2*i))
 		content := content(page)
-		w.object(fmt.Sprintf("<</Length %d>>stream\n%s\nendstream", len(content), content))
+		w.object(Stream("", content))
 	}
 	if len(marks) > 0 {
 		w.object(fmt.Sprintf("<</Type/Outlines/First %d 0 R/Last %d 0 R/Count %d>>", outline+1, outline+len(marks), len(marks)))
