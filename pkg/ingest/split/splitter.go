@@ -115,7 +115,7 @@ func (c Config) chunking() (ingest.Chunking, error) {
 
 // renamed names the settings of members in an error that joins some.
 func renamed(err error) error {
-	if joined, ok := err.(interface{ Unwrap() []error }); ok { //nolint:errorlint // errors.Join has made it
+	if joined, ok := err.(interface{ Unwrap() []error }); ok {
 		errs := joined.Unwrap()
 		for i := range errs {
 			errs[i] = renamed(errs[i])

@@ -87,7 +87,7 @@ func (p *pdfDocument) annotationText(annot references.FPDF_ANNOTATION, kind enum
 	if p.refused(err) {
 		return ""
 	}
-	switch enums.FPDF_FORMFIELD_TYPE(field.FormFieldType) {
+	switch field.FormFieldType {
 	case enums.FPDF_FORMFIELD_TYPE_TEXTFIELD, enums.FPDF_FORMFIELD_TYPE_COMBOBOX, enums.FPDF_FORMFIELD_TYPE_LISTBOX:
 	default:
 		return "" // the value of a button is a name

@@ -65,12 +65,12 @@ func tables(lines []textLine, grids []grid) []table {
 				last = end
 			}
 		}
-		first := i
 		if t, gaps, ok := tableOf(rows[i:last]); ok {
 			for last < len(rows) && follows(rows[last-1], rows[last]) && rows[last].fits(gaps) > 1 {
 				last++
 			}
-			if first = headOf(rows, i, gaps); last-first > len(t.rows) {
+			first := headOf(rows, i, gaps)
+			if last-first > len(t.rows) {
 				t = tableWith(rows[first:last], i-first, gaps)
 			}
 			found = append(found, t)
