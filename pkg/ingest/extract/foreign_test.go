@@ -36,7 +36,7 @@ func TestForeignDocumentsAreConvertedAndReadByOurs(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []string{"# 一、总体设计", "p BODYMARK_A backoff.", "t Name | Value\na | 1"}, extracttest.Lines(blocks))
 	require.Equal(t, "application/msword", ex.MediaType)
-	require.Equal(t, "tika+html/2", ex.Reader)
+	require.Equal(t, "tika+html/2 tika=application/msword", ex.Reader)
 	require.Equal(t, "一、总体设计", ex.Title)
 	_, blocks, err = extracttest.ExtractPath(t, t.Context(), p, extracttest.WriteTemp(t, "a.txt", []byte("text of ours")))
 	require.NoError(t, err)
