@@ -18,7 +18,6 @@ import (
 	"github.com/millweir/millweir/pkg/ingest"
 	"github.com/millweir/millweir/pkg/ingest/extract/archive"
 	"github.com/millweir/millweir/pkg/ingest/extract/charset"
-	"github.com/millweir/millweir/pkg/sqldb"
 	"github.com/millweir/millweir/pkg/tasks"
 	"github.com/millweir/millweir/pkg/taskstate"
 	"github.com/millweir/millweir/pkg/workflow"
@@ -257,10 +256,7 @@ func (u *unpacking) refused(line UnpackedFile) {
 func (u *unpacking) accept(ctx context.Context, e entry, name string, number int) (taskstate.Task, bool, error) {
 	key := tasks.UserKey{User: u.caller.Scope.UserID, Key: fmt.Sprintf("workflow:%s:%d", u.run.Key, number)}
 	if u.run.Task.Fence > 1 {
-		earlier, err := sqldb.Read(ctx, u.store, func(ctx context.Context, tx taskstate.Tx) (map[tasks.UserKey]taskstate.Task, error) {
-			return u.app.Earlier(ctx, tx, map[tasks.UserKey]bool{key: true})
-		})
-		if t, made := earlier[key]; made || err != nil {
+		if t, made, err := u.earlier(ctx, key); made || err != nil {
 			return t, false, err
 		}
 	}

@@ -10,7 +10,6 @@ import (
 	"github.com/millweir/millweir/pkg/ingest"
 	"github.com/millweir/millweir/pkg/ingest/catalog"
 	"github.com/millweir/millweir/pkg/pause"
-	"github.com/millweir/millweir/pkg/sqldb"
 	"github.com/millweir/millweir/pkg/tasks"
 	"github.com/millweir/millweir/pkg/taskstate"
 	"github.com/millweir/millweir/pkg/workflow"
@@ -210,13 +209,11 @@ func (x *reindexing) ended(t taskstate.Task) {
 // one takes the visible bytes of a document in again, unless an earlier attempt has done so.
 func (x *reindexing) one(ctx context.Context, document catalog.MadeDocument) error {
 	key := tasks.UserKey{User: x.caller.Scope.UserID, Key: "workflow:" + x.run.Key + ":" + document.ID}
-	earlier, err := sqldb.Read(ctx, x.store, func(ctx context.Context, tx taskstate.Tx) (map[tasks.UserKey]taskstate.Task, error) {
-		return x.app.Earlier(ctx, tx, map[tasks.UserKey]bool{key: true})
-	})
+	t, made, err := x.earlier(ctx, key)
 	if err != nil {
 		return err
 	}
-	if t, made := earlier[key]; made {
+	if made {
 		x.flying[t.DocumentID] = t
 		return nil
 	}
@@ -228,7 +225,7 @@ func (x *reindexing) one(ctx context.Context, document catalog.MadeDocument) err
 		x.result.Skipped++
 		return nil
 	}
-	t, err := x.accept(ctx, document.ID, key.Key)
+	t, err = x.accept(ctx, document.ID, key.Key)
 	switch {
 	case err == nil:
 		x.flying[t.DocumentID] = t

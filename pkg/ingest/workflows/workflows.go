@@ -131,14 +131,8 @@ type open func(ctx context.Context, r workflow.Run, c *ingest.Caller, p payload)
 func (d *doors) ingesting(o open) func(context.Context, workflow.Run) (json.RawMessage, error) {
 	return run(func(ctx context.Context, r workflow.Run, c ingest.Caller, p payload) (Taken, error) {
 		key := tasks.UserKey{User: c.Scope.UserID, Key: "workflow:" + r.Key}
-		earlier, err := sqldb.Read(ctx, d.store, func(ctx context.Context, tx taskstate.Tx) (map[tasks.UserKey]taskstate.Task, error) {
-			return d.app.Earlier(ctx, tx, map[tasks.UserKey]bool{key: true})
-		})
-		if err != nil {
-			return Taken{}, err
-		}
-		if t, made := earlier[key]; made {
-			return takenOf(t, false), nil
+		if t, made, err := d.earlier(ctx, key); err != nil || made {
+			return takenOf(t, false), err
 		}
 		u, body, err := o(ctx, r, &c, p)
 		if err != nil {
@@ -156,6 +150,15 @@ func (d *doors) ingesting(o open) func(context.Context, workflow.Run) (json.RawM
 		}
 		return takenOf(got.Task, got.Duplicate), nil
 	})
+}
+
+// earlier finds the task that an earlier attempt has made with a key.
+func (d *doors) earlier(ctx context.Context, key tasks.UserKey) (t taskstate.Task, made bool, err error) {
+	found, err := sqldb.Read(ctx, d.store, func(ctx context.Context, tx taskstate.Tx) (map[tasks.UserKey]taskstate.Task, error) {
+		return d.app.Earlier(ctx, tx, map[tasks.UserKey]bool{key: true})
+	})
+	t, made = found[key]
+	return t, made, err
 }
 
 func takenOf(t taskstate.Task, duplicate bool) Taken {
