@@ -206,7 +206,7 @@ func TestArchivesThatAreNotWhole(t *testing.T) {
 	})
 }
 
-// An archive is no version of a document, and no other door takes it for one.
+// An archive is no version of a document, and no other way in takes it for one.
 func TestAnArchiveIsNoDocument(t *testing.T) {
 	t.Parallel()
 	w := ingesttest.NewWorld(t, ingesttest.Options{})

@@ -245,7 +245,7 @@ func (p *pdfDocument) readPage(index int) (pageContent, error) {
 	return content, nil
 }
 
-// refused reports whether PDFium gave no answer. A question that ended its instance is kept for the end of the page.
+// refused reports whether a call of PDFium failed. A call that ended its instance is kept for the end of the page.
 func (p *pdfDocument) refused(err error) bool {
 	if err != nil && p.trap == nil && !pdfiumRefusal(err) {
 		p.trap = err
