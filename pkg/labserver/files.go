@@ -114,46 +114,59 @@ func lockFile(path string, how int) (*os.File, error) {
 	return f, nil
 }
 
-// reservePort picks a free port and keeps other test processes from picking it while we live.
-func reservePort() (int, error) {
+// reservePorts picks n consecutive free ports, returns the first and keeps other test processes from picking any while we live.
+func reservePorts(n int) (int, error) {
+	for range 500 {
+		first := portFrom + rand.IntN(portTo-portFrom-n+1)
+		if err := holdPorts(first, n); err == nil {
+			return first, nil
+		}
+	}
+	return 0, fmt.Errorf("no %d free ports between %d and %d", n, portFrom, portTo)
+}
+
+// holdPorts reserves n ports from one on, or none of them.
+func holdPorts(first, n int) error {
 	dir := filepath.Join(os.TempDir(), fmt.Sprintf("millweir-ports-%d", os.Getuid()))
 	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return 0, err
+		return err
 	}
-	for range 500 {
-		port := portFrom + rand.IntN(portTo-portFrom)
+	var locks []*os.File
+	for port := first; port < first+n; port++ {
 		lock, err := lockFile(filepath.Join(dir, strconv.Itoa(port)), syscall.LOCK_EX|syscall.LOCK_NB)
+		if err == nil {
+			locks = append(locks, lock)
+			err = portFree(port)
+		}
 		if err != nil {
-			continue
+			for _, l := range locks {
+				_ = l.Close() // it gives the lock back
+			}
+			return err
 		}
-		if portFree(net.JoinHostPort(loopback, strconv.Itoa(port))) != nil {
-			_ = lock.Close()
-			continue
-		}
-		held.Lock()
-		held.files = append(held.files, lock)
-		held.Unlock()
-		return port, nil
 	}
-	return 0, fmt.Errorf("no free port between %d and %d", portFrom, portTo)
+	held.Lock()
+	defer held.Unlock()
+	held.files = append(held.files, locks...)
+	return nil
 }
 
 // awaitPort waits a moment for a port that somebody is letting go: a killed server's process looks gone before its last
 // thread has closed the socket, and a child that is just being forked holds our own probe's socket until its exec.
-func awaitPort(ctx context.Context, addr string) error {
+func awaitPort(ctx context.Context, port int) error {
 	ctx, cancel := context.WithTimeout(ctx, portTimeout)
 	defer cancel()
 	for waited := true; ; waited = pause.For(ctx, pollInterval) {
-		if err := portFree(addr); err == nil || !waited { // a last look when the time is over: this process may have stood still
+		if err := portFree(port); err == nil || !waited { // a last look when the time is over: this process may have stood still
 			return err
 		}
 	}
 }
 
-func portFree(addr string) error {
-	l, err := net.Listen("tcp", addr)
+func portFree(port int) error {
+	l, err := net.Listen("tcp", net.JoinHostPort(loopback, strconv.Itoa(port)))
 	if err != nil {
-		return fmt.Errorf("port is taken: %w", err)
+		return fmt.Errorf("%w: %w", errTaken, err)
 	}
 	return l.Close()
 }

@@ -6,10 +6,8 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"syscall"
 )
@@ -22,17 +20,15 @@ const (
 func kafkaClass() class {
 	return class{
 		prepare: kafkaPrepare, commands: kafkaCommands, probe: kafkaProbe,
-		url:  func(s *Server, _ string) string { return s.Addr },
-		stop: syscall.SIGTERM,
+		url:   func(s *Server, _ string) string { return s.Addr },
+		stop:  syscall.SIGTERM,
+		ports: 2, // the controller's is the next one
 	}
 }
 
 func kafkaPrepare(ctx context.Context, s *Server) error {
 	conf := filepath.Join(s.Dir, "server.properties")
-	controller, err := kafkaControllerPort(s, conf)
-	if err != nil {
-		return err
-	}
+	controller := s.Port + 1
 	lines := []string{
 		"process.roles=broker,controller", "node.id=1",
 		fmt.Sprintf("controller.quorum.voters=1@%s:%d", loopback, controller),
@@ -57,21 +53,6 @@ func kafkaPrepare(ctx context.Context, s *Server) error {
 		return err
 	}
 	return format.run(ctx)
-}
-
-// kafkaControllerPort is the one of the existing configuration, the next port for a fixed one, else a free one.
-func kafkaControllerPort(s *Server, conf string) (int, error) {
-	if b, err := os.ReadFile(conf); err == nil {
-		_, rest, _ := strings.Cut(string(b), "controller.quorum.voters=1@"+loopback+":")
-		port, _, _ := strings.Cut(rest, "\n")
-		if n, err := strconv.Atoi(port); err == nil {
-			return n, nil
-		}
-	}
-	if s.opts.Port != 0 {
-		return s.opts.Port + 1, portFree(net.JoinHostPort(loopback, strconv.Itoa(s.opts.Port+1)))
-	}
-	return reservePort()
 }
 
 func kafkaCommands(s *Server) ([]command, error) {

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -180,16 +181,33 @@ func TestReusedPIDIsNotOurs(t *testing.T) {
 func TestTakenPortIsNamed(t *testing.T) {
 	t.Parallel()
 	NeedServers(t)
+	first, err := reservePorts(rabbitPorts)
+	require.NoError(t, err)
+	for kind, port := range map[Kind]int{KindRedis: first, KindRabbitMQ: first + rabbitPrometheus} {
+		t.Run(string(kind), func(t *testing.T) {
+			l, err := net.Listen("tcp", net.JoinHostPort(loopback, strconv.Itoa(port)))
+			require.NoError(t, err)
+			defer l.Close() //nolint:errcheck // test
+			_, err = Start(t.Context(), kind, Options{Port: first, Dir: t.TempDir()})
+			require.ErrorIs(t, err, errTaken)
+			require.ErrorContains(t, err, strconv.Itoa(port))
+		})
+	}
+}
+
+// A server of several ports never gets one beside a port that somebody else has: nobody looks for another then.
+func TestPortsAreReservedTogether(t *testing.T) {
+	t.Parallel()
+	first, err := reservePorts(rabbitPorts)
+	require.NoError(t, err)
+	require.ErrorIs(t, holdPorts(first+rabbitPorts-1, 1), syscall.EWOULDBLOCK, "the last one is held too")
+
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	defer l.Close() //nolint:errcheck // test
-	_, port, err := net.SplitHostPort(l.Addr().String())
-	require.NoError(t, err)
-	n, err := strconv.Atoi(port)
-	require.NoError(t, err)
-	_, err = Start(t.Context(), KindRedis, Options{Port: n, Dir: t.TempDir()})
-	require.ErrorContains(t, err, port)
-	require.ErrorContains(t, err, "taken")
+	taken := l.Addr().(*net.TCPAddr).Port
+	require.ErrorIs(t, holdPorts(taken-1, 2), errTaken)
+	require.NotErrorIs(t, holdPorts(taken-1, 1), syscall.EWOULDBLOCK, "what was held before the taken one is given back")
 }
 
 func TestServerThatDiesShowsItsLog(t *testing.T) {

@@ -18,6 +18,7 @@ const (
 	rabbitDist       = 1
 	rabbitPrometheus = 2
 	rabbitEpmd       = 3
+	rabbitPorts      = 4
 )
 
 func rabbitClass() class {
@@ -26,7 +27,8 @@ func rabbitClass() class {
 		url: func(s *Server, vhost string) string {
 			return fmt.Sprintf("amqp://guest:guest@%s/%s", s.Addr, vhost)
 		},
-		stop: syscall.SIGTERM,
+		stop:  syscall.SIGTERM,
+		ports: rabbitPorts,
 	}
 }
 
@@ -44,11 +46,6 @@ func rabbitPrepare(_ context.Context, s *Server) error {
 	peers := s.opts.rabbit
 	if peers == nil {
 		peers = &rabbitPeers{cookie: rand.Text()}
-	}
-	for _, d := range []int{rabbitDist, rabbitPrometheus, rabbitEpmd} {
-		if err := portFree(net.JoinHostPort(loopback, strconv.Itoa(s.Port+d))); err != nil {
-			return err
-		}
 	}
 	home := filepath.Join(s.Dir, "home")
 	if err := errors.Join(os.MkdirAll(home, 0o755), os.MkdirAll(filepath.Join(s.Dir, "log"), 0o755)); err != nil {

@@ -50,6 +50,8 @@ var (
 	ErrDied = errors.New("server ended while it was starting")
 	// ErrNotRunning is returned when a signal is to go to a server that is not running.
 	ErrNotRunning = errors.New("server is not running")
+
+	errTaken = errors.New("port is taken")
 )
 
 // Options say how to start a server; the zero value is good for tests.
@@ -108,6 +110,8 @@ type class struct {
 	settle func(ctx context.Context, s *Server) error
 	// url is the address for clients with a database name, which may be empty.
 	url func(s *Server, database string) string
+	// ports is how many ports from Server.Port on are the server's; 0: one.
+	ports int
 	// stop is the signal of an orderly stop.
 	stop syscall.Signal
 	// count reads the server's counters by their own names, counters gives them ours; nil: it has none.
@@ -142,7 +146,7 @@ func Start(ctx context.Context, kind Kind, opts Options) (*Server, error) {
 		if err == nil {
 			return s, nil
 		}
-		if opts.Port != 0 || attempt == portAttempts || !errors.Is(err, ErrDied) {
+		if opts.Port != 0 || attempt == portAttempts || !errors.Is(err, ErrDied) && !errors.Is(err, errTaken) {
 			return nil, fmt.Errorf("start %s on %s: %w", kind, s.Addr, err)
 		}
 	}
@@ -238,7 +242,7 @@ func (s *Server) choosePort() error {
 	port := s.opts.Port
 	if port == 0 {
 		var err error
-		if port, err = reservePort(); err != nil {
+		if port, err = reservePorts(max(s.class.ports, 1)); err != nil {
 			return err
 		}
 	}
@@ -254,8 +258,10 @@ func (s *Server) launch(ctx context.Context) error {
 	if err := s.class.prepare(ctx, s); err != nil {
 		return err
 	}
-	if err := awaitPort(ctx, s.Addr); err != nil {
-		return err
+	for port := s.Port; port < s.Port+max(s.class.ports, 1); port++ {
+		if err := awaitPort(ctx, port); err != nil {
+			return err
+		}
 	}
 	err := s.spawn()
 	if err == nil {

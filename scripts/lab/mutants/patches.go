@@ -265,7 +265,9 @@ var patches = map[string][]patch{
 		{file: "pkg/workflow/handler.go", old: "case d.Change.From.Terminal():", text: `case d.Change.From.Terminal() && !seededBug("m40"):`},
 	},
 	"m41": {
-		{file: "pkg/ingest/workflows/workflows.go", old: "t, made := earlier[key]; made {", text: `t, made := earlier[key]; made && !seededBug("m41") {`},
+		{file: "pkg/ingest/workflows/workflows.go", old: "\tt, made = found[key]\n", text: `	t, made = found[key]
+	made = made && !seededBug("m41")
+`},
 	},
 	"m42": {
 		{file: "pkg/ingest/workflows/fetch.go", old: "	dialer := &net.Dialer{Timeout: connectTime, Control: guard.Safe}\n", text: `	dialer := &net.Dialer{Timeout: connectTime, Control: guard.Safe}
