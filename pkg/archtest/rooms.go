@@ -127,7 +127,7 @@ var rooms = []room{
 	{"pkg/ingest/embed", []string{"pkg/ingest"}},
 	{"pkg/ingest/embed/embedtest", []string{"pkg/ingest", "pkg/ingest/embed", "pkg/ingest/embed/local"}},
 	{"pkg/ingest/embed/local", []string{"pkg/ingest", "pkg/ingest/embed"}},
-	{"pkg/ingest/embed/openai", []string{"pkg/ingest", "pkg/ingest/embed", "pkg/ingest/internal/rest"}},
+	{"pkg/ingest/embed/openai", []string{"pkg/ingest", "pkg/ingest/embed", "pkg/ingest/internal/rest", "pkg/pause", "pkg/ratelimit"}},
 	{"pkg/ingest/rerank", []string{"pkg/ingest/internal/rest", "pkg/telemetry"}},
 	{"pkg/ingest/vector", []string{"pkg/ingest"}},
 	{"pkg/ingest/vector/vectortest", []string{"pkg/ingest", "pkg/ingest/vector"}},

@@ -26,13 +26,13 @@ type stalled struct {
 	asked atomic.Int64
 }
 
-func (d *stalled) Take(ctx context.Context, _ string) (ratelimit.Result, error) {
+func (d *stalled) Spend(ctx context.Context, _ string, _ time.Duration, _ ...int64) (time.Duration, error) {
 	d.asked.Add(1)
 	if d.away.Load() {
 		<-ctx.Done()
-		return ratelimit.Result{}, ctx.Err()
+		return 0, ctx.Err()
 	}
-	return ratelimit.Result{Allowed: true}, nil
+	return 0, nil
 }
 
 // A shared limiter that says nothing costs an upload a quarter of a second, and only those that ask at that moment.
@@ -40,27 +40,27 @@ func TestSilentSharedLimiterDelaysFew(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		d, log := &stalled{}, &bytes.Buffer{}
-		local := ratelimit.NewLocal(ratelimit.Limit{Events: 1000, Window: time.Hour}, nil)
+		local := ratelimit.NewLocal(nil, ratelimit.Limit{Events: 1000, Window: time.Hour})
 		f := ratelimit.NewFallback(d, local, slog.New(slog.NewTextHandler(log, nil)), nil)
 		d.away.Store(true)
 		began := time.Now()
 		var all sync.WaitGroup
 		for range 20 { // together, before any of them knows
-			all.Go(func() { _, _ = f.Take(t.Context(), "a") })
+			all.Go(func() { _, _ = f.Spend(t.Context(), "a", 0, 1) })
 		}
 		all.Wait()
 		require.Equal(t, 250*time.Millisecond, time.Since(began))
 		for range 100 {
-			require.True(t, take(t, f, "a").Allowed)
+			require.Zero(t, take(t, f, "a"))
 		}
 		require.Equal(t, 250*time.Millisecond, time.Since(began), "it is left alone")
 		require.EqualValues(t, 20, d.asked.Load())
 		<-time.After(2 * time.Second)
-		require.True(t, take(t, f, "a").Allowed)
+		require.Zero(t, take(t, f, "a"))
 		require.EqualValues(t, 21, d.asked.Load(), "one upload tries it again")
 		d.away.Store(false)
 		<-time.After(2 * time.Second)
-		require.True(t, take(t, f, "a").Allowed)
+		require.Zero(t, take(t, f, "a"))
 		require.Equal(t, 1, strings.Count(log.String(), "does not answer"), "one line for one outage")
 		require.Equal(t, 1, strings.Count(log.String(), "answers again"))
 	})
@@ -72,15 +72,15 @@ func TestClientLeavesASilentLimiter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := &stalled{}
 		d.away.Store(true)
-		local := ratelimit.NewLocal(ratelimit.Limit{Events: 1, Window: time.Hour}, nil)
+		local := ratelimit.NewLocal(nil, ratelimit.Limit{Events: 1, Window: time.Hour})
 		f := ratelimit.NewFallback(d, local, slog.New(slog.DiscardHandler), nil)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 		defer cancel()
 		began := time.Now()
-		_, err := f.Take(ctx, "a")
+		_, err := f.Spend(ctx, "a", 0, 1)
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		require.Equal(t, time.Millisecond, time.Since(began))
-		require.True(t, take(t, local, "a").Allowed, "its upload was not counted")
+		require.Zero(t, take(t, local, "a"), "its upload was not counted")
 	})
 }
 
@@ -90,7 +90,7 @@ func TestLimitHoldsForManyAtOnce(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		limit := ratelimit.Limit{Events: 10, Window: time.Minute}
-		l := ratelimit.NewLocal(limit, nil)
+		l := ratelimit.NewLocal(nil, limit)
 		var mu sync.Mutex
 		var passed []time.Time
 		var all sync.WaitGroup
@@ -98,13 +98,13 @@ func TestLimitHoldsForManyAtOnce(t *testing.T) {
 			all.Go(func() {
 				<-time.After(time.Duration(i%7) * time.Second)
 				for range 5 {
-					r := take(t, l, "a")
-					if r.Allowed {
+					wait := take(t, l, "a")
+					if wait == 0 {
 						mu.Lock()
 						passed = append(passed, time.Now())
 						mu.Unlock()
 					}
-					<-time.After(r.RetryAfter + time.Second)
+					<-time.After(wait + time.Second)
 				}
 			})
 		}
@@ -119,11 +119,11 @@ func TestLimitHoldsForManyAtOnce(t *testing.T) {
 			require.LessOrEqual(t, n, 2*limit.Events)
 		}
 		require.NotEmpty(t, passed)
-		r := take(t, l, "alone")
+		wait := take(t, l, "alone")
 		for i := range 30 {
-			require.True(t, r.Allowed, fmt.Sprint("event ", i))
+			require.Zero(t, wait, fmt.Sprint("event ", i))
 			<-time.After(limit.Step())
-			r = take(t, l, "alone")
+			wait = take(t, l, "alone")
 		}
 	})
 }

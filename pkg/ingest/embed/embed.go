@@ -12,6 +12,8 @@ import (
 	"fmt"
 	"math"
 	"strings"
+
+	"github.com/millweir/millweir/pkg/ingest"
 )
 
 // Headers that every embedding request carries, so that an effect seen outside can be traced to the claim that
@@ -36,9 +38,10 @@ var (
 
 // Call says for which claim a batch is embedded.
 type Call struct {
-	TaskID string // empty: no task (a search)
+	TaskID string // empty: no task
 	Fence  int64
 	Batch  string // BatchHash of the batch
+	Query  bool   // the text is a search: some models make another vector of it than of a document's text, and somebody waits
 }
 
 type callKey struct{}
@@ -52,6 +55,18 @@ func WithCall(ctx context.Context, c Call) context.Context {
 func CallFrom(ctx context.Context) (Call, bool) {
 	c, ok := ctx.Value(callKey{}).(Call)
 	return c, ok
+}
+
+// ForQueries is an embedder whose texts are searches.
+func ForQueries(e ingest.Embedder) ingest.Embedder { return queries{e} }
+
+type queries struct{ ingest.Embedder }
+
+// Embed marks the texts.
+func (q queries) Embed(ctx context.Context, texts []string) ([][]float32, error) {
+	c, _ := CallFrom(ctx)
+	c.Query = true
+	return q.Embedder.Embed(WithCall(ctx, c), texts)
 }
 
 // BatchHash names a batch by its texts in their order: 32 hex characters.

@@ -20,33 +20,30 @@ var takeSource string
 type Limiter struct {
 	client rueidis.Client
 	prefix string
-	limit  ratelimit.Limit
+	limits []ratelimit.Limit
 	take   *rueidis.Lua
 }
 
 // New makes a limiter whose keys begin with prefix, e.g. "ratelimit:upload:". A limit that does not validate panics.
-func New(client rueidis.Client, prefix string, limit ratelimit.Limit) *Limiter {
-	if err := limit.Validate(); err != nil {
-		panic("redislimit: " + err.Error())
-	}
-	return &Limiter{client: client, prefix: prefix, limit: limit, take: rueidis.NewLuaScript(takeSource)}
+func New(client rueidis.Client, prefix string, limits ...ratelimit.Limit) *Limiter {
+	ratelimit.MustBe(limits)
+	return &Limiter{client: client, prefix: prefix, limits: limits, take: rueidis.NewLuaScript(takeSource)}
 }
 
-// Take asks Redis; its error is the client's.
-func (l *Limiter) Take(ctx context.Context, key string) (ratelimit.Result, error) {
-	args := []string{
-		strconv.FormatInt(l.limit.Step().Microseconds(), 10),
-		strconv.FormatInt(l.limit.Window.Microseconds(), 10),
+// Spend asks Redis; its error is the client's.
+func (l *Limiter) Spend(ctx context.Context, key string, most time.Duration, costs ...int64) (time.Duration, error) {
+	args := []string{strconv.FormatInt(most.Microseconds(), 10)}
+	for i, limit := range l.limits {
+		for _, n := range []int64{int64(limit.Events), limit.Window.Microseconds(), costs[i]} {
+			args = append(args, strconv.FormatInt(n, 10))
+		}
 	}
 	wait, err := l.take.Exec(ctx, l.client, []string{l.bucketKey(key)}, args).AsInt64()
 	if err != nil {
-		return ratelimit.Result{}, fmt.Errorf("take from %s: %w", l.bucketKey(key), err)
+		return 0, fmt.Errorf("take from %s: %w", l.bucketKey(key), err)
 	}
-	if wait > 0 {
-		return ratelimit.Result{RetryAfter: time.Duration(wait) * time.Microsecond}, nil
-	}
-	return ratelimit.Result{Allowed: true}, nil
+	return time.Duration(wait) * time.Microsecond, nil
 }
 
-// bucketKey is a STRING holding a time in microseconds; it lives until all events are back, at most the window.
+// bucketKey is a STRING holding a time in microseconds for each limit; it lives until all events are back.
 func (l *Limiter) bucketKey(key string) string { return l.prefix + key }

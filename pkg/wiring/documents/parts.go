@@ -121,8 +121,8 @@ func (p *Parts) OpenEmbedder(e Embedding) error {
 	}
 	cfg := openai.NewDefaultConfig()
 	cfg.BaseURL, cfg.Model, cfg.APIKey, cfg.API = e.URL.Reveal(), e.Model, e.Key.Reveal(), openai.API(e.API)
-	cfg.BatchSize, cfg.Dimensions, cfg.Timeout = e.BatchSize, e.Dimensions, e.Timeout
-	embedder, err := openai.New(cfg)
+	cfg.BatchSize, cfg.Dimensions, cfg.Timeout, cfg.Requests, cfg.Tokens = e.BatchSize, e.Dimensions, e.Timeout, e.Requests, e.Tokens
+	embedder, err := openai.New(cfg, p.Transports.Limiter("ratelimit:embed:", cfg.Limits()...))
 	if err != nil {
 		return fmt.Errorf("EMBEDDING_BASE_URL: %w", err)
 	}

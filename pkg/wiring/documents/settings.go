@@ -59,15 +59,17 @@ type Vectors struct {
 
 // Embedding says who makes vectors.
 type Embedding struct {
-	URL        process.DSN    `envconfig:"EMBEDDING_BASE_URL" desc:"OpenAI-compatible, TEI or Ollama service; not set: the built-in lexical embedder"`
-	API        string         `envconfig:"EMBEDDING_API" default:"auto" allowed:"auto|openai|tei|ollama" desc:"the service's way of speaking"`
+	URL        process.DSN    `envconfig:"EMBEDDING_BASE_URL" desc:"embedding service, https://api.openai.com/v1; not set: the built-in lexical embedder"`
+	API        string         `envconfig:"EMBEDDING_API" default:"auto" allowed:"auto|openai|tei|ollama|azure|cohere|voyage|jina" desc:"the service's way of speaking; auto: by the address, else by asking"`
 	Model      string         `envconfig:"EMBEDDING_MODEL" desc:"model name; also the identity of its vectors"`
 	Key        process.Secret `envconfig:"EMBEDDING_API_KEY" desc:"sent as a Bearer token"`
 	BatchSize  int            `envconfig:"EMBEDDING_BATCH_SIZE" default:"64" allowed:"1..2048" desc:"most texts of one request"`
 	Dimensions int            `envconfig:"EMBEDDING_DIMENSIONS" default:"0" allowed:"0..16384" desc:"dimensions to ask for; 0: the model's own"`
 	MaxTokens  int            `envconfig:"EMBEDDING_MAX_TOKENS" default:"0" allowed:"0..1000000" desc:"longest text that the model takes, in tokens of cl100k_base; no segment is larger; 0: not known"`
 	Price      float64        `envconfig:"EMBEDDING_PRICE" default:"0" allowed:"0.." desc:"what a million tokens cost, in any currency; previews show the cost then"`
-	Timeout    time.Duration  `envconfig:"EMBEDDING_TIMEOUT" default:"2m" allowed:"1s..1h" desc:"longest time of one request"`
+	Timeout    time.Duration  `envconfig:"EMBEDDING_TIMEOUT" default:"2m" allowed:"1s..1h" desc:"longest time of one request, and of a wait for the budget before it"`
+	Requests   int            `envconfig:"EMBEDDING_REQUESTS_PER_MINUTE" default:"0" allowed:"0..60000000" desc:"most requests a minute to the model, of all processes with the same REDIS_URL; 0: no limit"`
+	Tokens     int            `envconfig:"EMBEDDING_TOKENS_PER_MINUTE" default:"0" allowed:"0..60000000" desc:"most tokens a minute, likewise; 0: no limit"`
 }
 
 // Workflows says which workflows there are beside the built-in ones, and from where ingest.url fetches.

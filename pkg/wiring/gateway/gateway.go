@@ -6,6 +6,7 @@ import (
 
 	"github.com/millweir/millweir/pkg/ingest"
 	"github.com/millweir/millweir/pkg/ingest/app"
+	"github.com/millweir/millweir/pkg/ingest/embed"
 	"github.com/millweir/millweir/pkg/ingest/query"
 	"github.com/millweir/millweir/pkg/ingest/rerank"
 	"github.com/millweir/millweir/pkg/ingest/watch"
@@ -38,7 +39,7 @@ func New(p *documents.Parts, s documents.Shared, search Search, maxUpload int64)
 	}
 	p.Env.Ready.Register("uploads", func(ctx context.Context) error { return p.CheckUploads(ctx, a, true) })
 	deps := query.ReadsDeps{
-		Store: p.Store, Catalog: a.Catalog, Embedder: p.Embedder, Vectors: p.Vectors, Index: a.Index, Queue: length, Log: p.Env.Log,
+		Store: p.Store, Catalog: a.Catalog, Embedder: embed.ForQueries(p.Embedder), Vectors: p.Vectors, Index: a.Index, Queue: length, Log: p.Env.Log,
 		TextWeight: search.TextWeight,
 	}
 	if cfg, ok := search.rerank(); ok {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/millweir/millweir/pkg/ingestq"
 	"github.com/millweir/millweir/pkg/process"
+	"github.com/millweir/millweir/pkg/ratelimit"
 	"github.com/millweir/millweir/pkg/wiring"
 )
 
@@ -83,6 +84,22 @@ type Transport interface {
 type Viewer interface {
 	// WriteView replaces what a key shows: tasks, each with a time.
 	WriteView(ctx context.Context, key string, of map[string]time.Time) error
+}
+
+// Limiters is a transport whose server limits for all processes together.
+type Limiters interface {
+	// Limiter makes a limiter whose keys begin with prefix. While the server is away each process limits for itself.
+	Limiter(prefix string, limits ...ratelimit.Limit) ratelimit.Limiter
+}
+
+// Limiter makes a limiter of a transport that has one; nil: none has, or there is no limit.
+func (s Set) Limiter(prefix string, limits ...ratelimit.Limit) ratelimit.Limiter {
+	for _, t := range s {
+		if l, ok := t.(Limiters); ok && len(limits) > 0 {
+			return l.Limiter(prefix, limits...)
+		}
+	}
+	return nil
 }
 
 // Link is a transport that a program links.

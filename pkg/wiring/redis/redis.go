@@ -18,6 +18,8 @@ import (
 	"github.com/millweir/millweir/pkg/ingestq/redisq"
 	"github.com/millweir/millweir/pkg/ingestq/streamq"
 	"github.com/millweir/millweir/pkg/process"
+	"github.com/millweir/millweir/pkg/ratelimit"
+	"github.com/millweir/millweir/pkg/ratelimit/redislimit"
 	"github.com/millweir/millweir/pkg/redisclient"
 	"github.com/millweir/millweir/pkg/telemetry/mq"
 	"github.com/millweir/millweir/pkg/wiring"
@@ -39,6 +41,7 @@ type Transport struct {
 var (
 	_ queue.Transport = (*Transport)(nil)
 	_ queue.Viewer    = (*Transport)(nil)
+	_ queue.Limiters  = (*Transport)(nil)
 )
 
 // Of returns the Redis of a set; nil: REDIS_URL is not set.
@@ -220,6 +223,11 @@ func (t *Transport) checkTopic(publisher *streamq.Publisher) error {
 		t.base.Env.Log.Warn("wiring: the topic will be made when Redis answers", slog.Any("error", err))
 	}
 	return nil
+}
+
+// Limiter implements queue.Limiters.
+func (t *Transport) Limiter(prefix string, limits ...ratelimit.Limit) ratelimit.Limiter {
+	return ratelimit.NewFallback(redislimit.New(t.Client, prefix, limits...), ratelimit.NewLocal(time.Now, limits...), t.base.Env.Log, time.Now)
 }
 
 // WriteView implements queue.Viewer.

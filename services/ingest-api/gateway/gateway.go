@@ -187,7 +187,7 @@ func limiterOf(given ratelimit.Limiter, limit ratelimit.Limit, now func() time.T
 	case given != nil:
 		return given
 	}
-	return ratelimit.NewLocal(limit, now)
+	return ratelimit.NewLocal(now, limit)
 }
 
 // LoginLimit is AUTH_FAIL_LIMIT per AUTH_FAIL_WINDOW_SECONDS; it is of use only when the limit is not 0.

@@ -43,8 +43,8 @@ func (g *guesses) failed(ctx context.Context, network string) time.Duration {
 	if g.limiter == nil {
 		return 0
 	}
-	r, err := g.limiter.Take(ctx, network)
-	if err != nil || r.Allowed {
+	wait, err := g.limiter.Spend(ctx, network, 0, 1)
+	if err != nil || wait == 0 {
 		return 0 // the only error is that the caller went away
 	}
 	now := g.now()
@@ -60,8 +60,8 @@ func (g *guesses) failed(ctx context.Context, network string) time.Duration {
 			clear(g.blocked)
 		}
 	}
-	g.blocked[network] = now.Add(r.RetryAfter)
-	return r.RetryAfter
+	g.blocked[network] = now.Add(wait)
+	return wait
 }
 
 // login finds out who holds a secret, within the limit of failed logins.

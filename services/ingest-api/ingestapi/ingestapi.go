@@ -27,11 +27,10 @@ import (
 	"github.com/millweir/millweir/pkg/outbox"
 	"github.com/millweir/millweir/pkg/process"
 	"github.com/millweir/millweir/pkg/ratelimit"
-	"github.com/millweir/millweir/pkg/ratelimit/redislimit"
 	"github.com/millweir/millweir/pkg/wiring/documents"
 	wiring "github.com/millweir/millweir/pkg/wiring/gateway"
 	_ "github.com/millweir/millweir/pkg/wiring/kafka" // one of the two carries deliveries
-	"github.com/millweir/millweir/pkg/wiring/redis"
+	_ "github.com/millweir/millweir/pkg/wiring/redis"
 	"github.com/millweir/millweir/services/ingest-api/gateway"
 )
 
@@ -102,11 +101,10 @@ func authenticator(keys *auth.Keys, cfg *Config) (gateway.Authenticator, error) 
 	return token.Chain{Keys: keys, Tokens: tokens}, nil
 }
 
-// limiter counts in Redis for all gateways together, and alone while Redis is away or not set.
+// limiter counts for all gateways together; nil: the gateway has one of its own where there is a limit.
 func limiter(p *documents.Parts, prefix string, limit ratelimit.Limit) ratelimit.Limiter {
-	r := redis.Of(p.Transports)
-	if r == nil || limit.Events == 0 {
-		return nil // the gateway has one of its own where there is a limit
+	if limit.Events == 0 {
+		return nil
 	}
-	return ratelimit.NewFallback(redislimit.New(r.Client, prefix, limit), ratelimit.NewLocal(limit, time.Now), p.Env.Log, time.Now)
+	return p.Transports.Limiter(prefix, limit)
 }

@@ -99,7 +99,7 @@ func (e *Embedder) statusFailure(status *rest.StatusError, err error, asked bool
 // throttled also holds back the other callers of this process for a wait that the service named.
 func (e *Embedder) throttled(err error, after time.Duration, asked bool) error {
 	if after > 0 {
-		e.pausing.begin(e.now(), after, asked)
+		e.silence.begin(e.now(), after, asked)
 	}
 	f := ingest.Transient(ingest.CodeThrottled, "%w", err)
 	f.Throttled, f.RetryAfter = true, after

@@ -1,7 +1,9 @@
-// Package openai embeds texts by an HTTP service of one of three shapes: OpenAI's /embeddings (OpenAI, vLLM, LiteLLM
-// and most others), Hugging Face's text-embeddings-inference (/embed, limits at /info) and Ollama (/api/embed).
+// Package openai embeds texts by an HTTP service of one of several shapes: OpenAI's /embeddings (OpenAI, vLLM, LiteLLM
+// and most others), Azure's, Voyage's and Jina's forms of it, Cohere's /v2/embed, Hugging Face's text-embeddings-inference
+// (/embed, limits at /info) and Ollama (/api/embed). No shape lets a service cut a text that is too long.
 //
-// Vectors are asked for as base64 where the shape has it.
+// Vectors are asked for as base64 where the shape has it. Requests keep to the shape's limits of texts and tokens, and to the
+// budget of requests and tokens a minute, which all processes with the same limiter share.
 // An answer is trusted only after a check: as many vectors as texts, put into order by index, all of one dimension,
 // finite, not all zero. A batch that is refused is halved until the one bad text is found, and that text is named.
 // What a Retry-After asks for beyond 2 s is not waited for here: it becomes a throttle of the task.
@@ -22,6 +24,7 @@ import (
 	"github.com/millweir/millweir/pkg/ingest"
 	"github.com/millweir/millweir/pkg/ingest/embed"
 	"github.com/millweir/millweir/pkg/ingest/internal/rest"
+	"github.com/millweir/millweir/pkg/ratelimit"
 )
 
 const (
@@ -47,20 +50,24 @@ type Embedder struct {
 
 	mu      sync.Mutex // guards shape while it is being found out
 	shape   shape
-	pausing pause
+	silence silence
+	budget  budget
 }
 
-// New returns an embedder; nothing is called yet.
+// New returns an embedder; nothing is called yet. limiter has the limits of cfg.Limits; nil: this process keeps them alone.
 // Errors: those of cfg.Validate.
-func New(cfg Config) (*Embedder, error) {
+func New(cfg Config, limiter ratelimit.Limiter) (*Embedder, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
 	client, err := rest.NewBearer(cfg.BaseURL, cfg.APIKey)
+	if err == nil && apiOf(cfg.API, client) == APIAzure && cfg.APIKey != "" {
+		client, err = rest.New(cfg.BaseURL, http.Header{"User-Agent": {"millweir"}, "Api-Key": {cfg.APIKey}}, cfg.APIKey)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("EMBEDDING_BASE_URL: %w", err)
 	}
-	e := &Embedder{cfg: cfg, client: client, now: time.Now}
+	e := &Embedder{cfg: cfg, client: client, now: time.Now, budget: newBudget(cfg, limiter)}
 	e.dim.Store(int64(cfg.Dimensions))
 	e.limit.Store(int64(cfg.BatchSize))
 	return e, nil
@@ -98,7 +105,7 @@ func (e *Embedder) Embed(ctx context.Context, texts []string) ([][]float32, erro
 	if len(texts) == 0 {
 		return nil, nil
 	}
-	wait, asks := e.pausing.enter(e.now())
+	wait, asks := e.silence.enter(e.now())
 	if wait > 0 {
 		f := ingest.Transient(ingest.CodeThrottled, "the embedding service asked to wait another %v", wait.Round(time.Millisecond))
 		f.Throttled, f.RetryAfter = true, wait
@@ -109,7 +116,7 @@ func (e *Embedder) Embed(ctx context.Context, texts []string) ([][]float32, erro
 		return nil, e.failure(ctx, err, asks)
 	}
 	if asks {
-		e.pausing.end()
+		e.silence.end()
 	}
 	return vectors, nil
 }
@@ -122,7 +129,7 @@ func (e *Embedder) embed(ctx context.Context, texts []string) ([][]float32, erro
 	}
 	vectors := make([][]float32, 0, len(texts))
 	for start := 0; start < len(texts); {
-		end := min(len(texts), start+int(e.limit.Load()))
+		end := e.fits(sh, texts, start)
 		part, err := e.span(ctx, sh, texts, start, end)
 		if err != nil {
 			return nil, err
@@ -131,6 +138,25 @@ func (e *Embedder) embed(ctx context.Context, texts []string) ([][]float32, erro
 		start = end
 	}
 	return vectors, nil
+}
+
+// fits returns the end of the longest request that keeps to the limits of the service and the budget of a minute; it has a text at least.
+func (e *Embedder) fits(sh shape, texts []string, start int) (end int) {
+	most := min(len(texts), start+int(e.limit.Load()))
+	if sh.texts > 0 {
+		most = min(most, start+sh.texts)
+	}
+	tokens := int64(sh.tokens)
+	if budget := int64(e.cfg.Tokens); budget > 0 && (tokens == 0 || budget < tokens) {
+		tokens = budget
+	}
+	weight := weigh(texts[start])
+	for end = start + 1; end < most; end++ {
+		if weight += weigh(texts[end]); tokens > 0 && e.budget.count.tokens(weight) > tokens {
+			break
+		}
+	}
+	return end
 }
 
 // span embeds texts[start:end]; what the service refuses is halved down to the one text.
@@ -163,7 +189,7 @@ func (e *Embedder) span(ctx context.Context, sh shape, texts []string, start, en
 // withoutFormat finds a service that refuses to be asked for base64: what it has never taken that way is asked for as
 // arrays of numbers. If that is taken, it is asked so from now on.
 func (e *Embedder) withoutFormat(ctx context.Context, sh shape, texts []string, start, end int) ([][]float32, bool) {
-	if sh.api != APIOpenAI || e.served.Load() || e.numbers.Load() {
+	if sh.format == "" || e.served.Load() || e.numbers.Load() {
 		return nil, false
 	}
 	e.numbers.Store(true)
@@ -201,21 +227,39 @@ func (e *Embedder) refusedText(ctx context.Context, sh shape, texts []string, i 
 
 // request makes one request with its tries.
 func (e *Embedder) request(ctx context.Context, sh shape, texts []string, start, end int) (vectors [][]float32, err error) {
-	body, err := sh.encode(e.cfg, texts[start:end], e.numbers.Load())
+	from, _ := embed.CallFrom(ctx)
+	body, err := sh.encode(e.cfg, texts[start:end], e.numbers.Load(), from.Query)
 	if err != nil {
 		return nil, fmt.Errorf("encode texts: %w", err)
+	}
+	weight := 0.0
+	for _, text := range texts[start:end] {
+		weight += weigh(text)
+	}
+	tokens := e.budget.count.tokens(weight)
+	if err := e.budget.spend(ctx, tokens); err != nil { // not within the time of the tries
+		return nil, err
 	}
 	call := rest.Call{
 		Method: http.MethodPost, Path: sh.path, Body: body, Header: callHeader(ctx, len(texts), start, end),
 		MaxReply: min(maxReplyAll, maxReplyBase+int64(end-start)*maxReplyPerText), Timeout: e.cfg.Timeout,
 	}
+	paid := true
 	err = rest.Retry(ctx, func() error {
+		if !paid {
+			if err := e.budget.spend(ctx, tokens); err != nil {
+				return err
+			}
+		}
+		paid = false
 		reply, err := e.client.Do(ctx, call)
 		if err != nil {
 			return err
 		}
 		e.served.Store(true)
-		vectors, err = sh.decode(e.client, call, reply, end-start)
+		var used int64
+		vectors, used, err = sh.decode(e.client, call, reply, end-start)
+		e.budget.settle(ctx, weight, tokens, used)
 		return err
 	}, e.wait)
 	if err != nil {

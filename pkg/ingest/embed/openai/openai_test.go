@@ -29,7 +29,7 @@ func newEmbedder(t *testing.T, base string, change func(*openai.Config)) *openai
 	if change != nil {
 		change(&cfg)
 	}
-	e, err := openai.New(cfg)
+	e, err := openai.New(cfg, nil)
 	require.NoError(t, err)
 	return e
 }
@@ -110,6 +110,10 @@ func TestBodiesAreWhatEachServiceKnows(t *testing.T) {
 		openai.APIOpenAI: `{"model":"test-model","input":["one","two"],"dimensions":8,"encoding_format":"base64"}`,
 		openai.APITEI:    `{"inputs":["one","two"],"truncate":false,"normalize":true,"dimensions":8}`,
 		openai.APIOllama: `{"model":"test-model","input":["one","two"],"truncate":false,"dimensions":8}`,
+		openai.APIAzure:  `{"model":"test-model","input":["one","two"],"dimensions":8,"encoding_format":"base64"}`,
+		openai.APIVoyage: `{"model":"test-model","input":["one","two"],"output_dimension":8,"encoding_format":"base64","input_type":"document","truncation":false}`,
+		openai.APIJina:   `{"model":"test-model","input":["one","two"],"dimensions":8,"embedding_type":"base64","truncate":false}`,
+		openai.APICohere: `{"model":"test-model","texts":["one","two"],"output_dimension":8,"embedding_types":["float"],"input_type":"search_document","truncate":"NONE"}`,
 	} {
 		t.Run(string(api), func(t *testing.T) {
 			t.Parallel()
@@ -128,7 +132,7 @@ func TestBodiesAreWhatEachServiceKnows(t *testing.T) {
 				requireFailure(t, err, ingest.CodeEmbed, false)
 			}
 			require.JSONEq(t, want, <-bodies)
-			require.JSONEq(t, strings.Replace(want, `,"dimensions":8`, "", 1), <-bodies)
+			require.JSONEq(t, strings.NewReplacer(`,"dimensions":8`, "", `,"output_dimension":8`, "").Replace(want), <-bodies)
 			require.Empty(t, bodies)
 		})
 	}
@@ -365,7 +369,7 @@ func TestThrottleHoldsBackOtherCallers(t *testing.T) {
 	var now atomic.Int64
 	cfg := openai.NewDefaultConfig()
 	cfg.BaseURL, cfg.Model = server.URL+"/v1", "m"
-	e, err := openai.New(cfg)
+	e, err := openai.New(cfg, nil)
 	require.NoError(t, err)
 	e.SetClock(func() time.Time { return time.Unix(1_800_000_000, now.Load()) })
 	throttled := func(at, want time.Duration, calls int) {
@@ -523,8 +527,11 @@ func TestFormatIsFound(t *testing.T) {
 
 func TestValidateNamesEverySetting(t *testing.T) {
 	t.Parallel()
-	err := openai.Config{BaseURL: "ftp://x", API: "grpc", BatchSize: 0, Dimensions: -1, Timeout: time.Millisecond}.Validate()
-	for _, name := range []string{"EMBEDDING_BASE_URL", "EMBEDDING_MODEL", "EMBEDDING_API", "EMBEDDING_BATCH_SIZE", "EMBEDDING_DIMENSIONS", "EMBEDDING_TIMEOUT"} {
+	err := openai.Config{BaseURL: "ftp://x", API: "grpc", BatchSize: 0, Dimensions: -1, Timeout: time.Millisecond, Requests: -1, Tokens: 60_000_001}.Validate()
+	for _, name := range []string{
+		"EMBEDDING_REQUESTS_PER_MINUTE", "EMBEDDING_TOKENS_PER_MINUTE",
+		"EMBEDDING_BASE_URL", "EMBEDDING_MODEL", "EMBEDDING_API", "EMBEDDING_BATCH_SIZE", "EMBEDDING_DIMENSIONS", "EMBEDDING_TIMEOUT",
+	} {
 		require.ErrorContains(t, err, name+":")
 	}
 	cfg := openai.NewDefaultConfig()

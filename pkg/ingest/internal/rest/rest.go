@@ -166,6 +166,9 @@ func (c *Client) Op(call Call) string {
 // Path is the path of the base URL, without a slash at its end.
 func (c *Client) Path() string { return c.base.Path }
 
+// Host is the name of the base URL's host, in small letters.
+func (c *Client) Host() string { return strings.ToLower(c.base.Hostname()) }
+
 // Port is the port of the base URL; empty when it names none.
 func (c *Client) Port() string { return c.base.Port() }
 

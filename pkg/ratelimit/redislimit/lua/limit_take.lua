@@ -1,22 +1,30 @@
--- Takes one event of a key, by the generic cell rate algorithm, judged by the server's clock.
--- KEYS[1] string: the microsecond at which all events of this key are back; expires by itself
--- ARGV[1] step in microseconds: the time after which one event comes back
--- ARGV[2] window in microseconds: step times the events of the limit
--- Output: 0 = allowed; n > 0 = refused, microseconds until one event is allowed
-local key = KEYS[1]
-local step, window = tonumber(ARGV[1]), tonumber(ARGV[2])
+-- Takes events of a key, of each of its limits some or of none, by the generic cell rate algorithm, judged by the server's clock.
+-- KEYS[1] string: of each limit the microsecond at which all its events are back, with blanks between; expires by itself
+-- ARGV[1] the longest wait in microseconds with which the events are taken
+-- ARGV[2..] of each limit three: its events, its window in microseconds, and how many to take; fewer than 0 give events back
+-- Output: microseconds until they may be used; more than the longest wait = none was taken
+local key, most = KEYS[1], tonumber(ARGV[1])
 
 local time = redis.call('TIME')
 local now = tonumber(time[1]) * 1000000 + tonumber(time[2])
-local due = tonumber(redis.call('GET', key) or '0')
-if due < now then
-  due = now
+local known = {}
+for due in string.gmatch(redis.call('GET', key) or '', '%d+') do
+  known[#known + 1] = tonumber(due)
 end
-local following = due + step
-local wait = following - now - window
-if wait > 0 then
-  return wait
+local wait, last, dues = 0, now, {}
+for i = 2, #ARGV, 3 do
+  local events, window, cost = tonumber(ARGV[i]), tonumber(ARGV[i + 1]), tonumber(ARGV[i + 2])
+  local due = known[#dues + 1] or 0
+  if cost > 0 then
+    due = math.max(due, now)
+    wait = math.max(wait, due + math.floor(window / events) - now - window)
+  end
+  due = math.max(due + math.floor(cost * window / events), 0)
+  last = math.max(last, due)
+  -- %.0f: a number this large would be written as 1.7e15 by tostring
+  dues[#dues + 1] = string.format('%.0f', due)
 end
--- %.0f: a number this large would be written as 1.7e15 by tostring
-redis.call('SET', key, string.format('%.0f', following), 'PX', math.ceil((following - now) / 1000) + 1)
-return 0
+if wait <= most then
+  redis.call('SET', key, table.concat(dues, ' '), 'PX', math.ceil((last - now) / 1000) + 1)
+end
+return wait

@@ -49,7 +49,7 @@ func newParts(ctx context.Context, root string, w *world.World, embedURL string,
 	}
 	ec := openai.NewDefaultConfig()
 	ec.BaseURL, ec.Model = embedURL, "test"
-	if p.embedder, err = openai.New(ec); err != nil {
+	if p.embedder, err = openai.New(ec, nil); err != nil {
 		return nil, err
 	}
 	if p.dir, err = os.MkdirTemp("", "millweir-bench-"); err != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"math/rand/v2"
 	"time"
 
 	"github.com/google/uuid"
@@ -177,4 +178,52 @@ func Paid(ctx context.Context, b *world.Bench) ([]figure.Figure, error) {
 		Name: "batches paid twice after a kill -9", Measured: float64(twice), Asked: paidInFlight, Relation: "≤",
 		Note: fmt.Sprintf("document of %d batches, killed after %d; %d in flight at a time", len(times), paidMiddle, paidInFlight),
 	}}, a.Run(ctx)
+}
+
+const (
+	budgetPerMinute = 1200
+	budgetDocuments = 40
+	budgetBytes     = 6000             // about 12 batches of paidBatch segments of 32 tokens
+	budgetWarm      = 5 * time.Second  // from the first request: the workers come to it
+	budgetWindow    = 30 * time.Second // then watched
+)
+
+// Budget lets two workers share a budget of requests with a service that refuses half of them, and counts what reaches the service.
+func Budget(ctx context.Context, b *world.Bench) ([]figure.Figure, error) {
+	w, client, _, err := figure.NewWorld(ctx, b, world.Options{Name: "budget", Embedder: &embedtest.Options{}, Env: []string{
+		fmt.Sprintf("EMBEDDING_BATCH_SIZE=%d", paidBatch), fmt.Sprintf("EMBEDDING_REQUESTS_PER_MINUTE=%d", budgetPerMinute), "CHUNK_SIZE=32", "CHUNK_OVERLAP=0",
+	}}, "ingest-api", "stream-worker", "stream-worker", "reclaimer")
+	if err != nil {
+		return nil, err
+	}
+	defer w.Close()
+	w.Embed.Set(embedtest.Fault{Kind: embedtest.Throttle, Match: func(embedtest.Effect) bool { return rand.IntN(2) == 0 }})
+	load := apiclient.Load{Target: client, Clients: 4, Count: budgetDocuments, Bytes: budgetBytes}.Run(ctx)
+	a := figure.Audit(w, load)
+	if err := a.Settled(ctx, 2*figure.SettleLimit); err != nil {
+		return nil, err
+	}
+	effects := w.Embed.Effects()
+	from := effects[0].At.Add(budgetWarm)
+	to := from.Add(budgetWindow)
+	if last := effects[len(effects)-1].At; last.Before(to) {
+		return nil, fmt.Errorf("%d requests ended after %v, must last for %v", len(effects), last.Sub(effects[0].At), budgetWarm+budgetWindow)
+	}
+	asked := 0
+	for _, e := range effects {
+		if e.At.After(from) && e.At.Before(to) {
+			asked++
+		}
+	}
+	var attempts int
+	if err := w.DB.Reader().QueryRowContext(ctx, `SELECT COALESCE(SUM(attempt_count), 0) FROM ingest_task`).Scan(&attempts); err != nil {
+		return nil, err
+	}
+	share := float64(asked) / (budgetPerMinute * budgetWindow.Minutes())
+	note := fmt.Sprintf("%d requests in %v, two workers, half of them refused with 429; %d requests in all", asked, budgetWindow, len(effects))
+	return []figure.Figure{
+		{Name: "requests ÷ the budget", Measured: share, Asked: 1.05, Relation: "≤", Note: note},
+		{Name: "requests ÷ the budget", Measured: share, Asked: 0.95, Relation: "≥", Note: note},
+		{Name: "attempts counted", Measured: float64(attempts), Asked: 0, Relation: "≤", Note: "every document succeeded, by the audit of all logs"},
+	}, a.Run(ctx)
 }

@@ -40,13 +40,13 @@ func TakeToken(c *gin.Context, limiter ratelimit.Limiter, m *Metrics) error {
 		return nil
 	}
 	for _, key := range []string{"user:" + RequestOf(c).Principal.UserID, "ip:" + Network(c.ClientIP())} {
-		r, err := limiter.Take(c.Request.Context(), key)
+		wait, err := limiter.Spend(c.Request.Context(), key, 0, 1)
 		if err != nil {
 			return fmt.Errorf("ask the rate limit: %w", err)
 		}
-		if !r.Allowed {
+		if wait > 0 {
 			m.Limited.Inc()
-			return &Error{Code: CodeRateLimited, RetryAfter: r.RetryAfter}
+			return &Error{Code: CodeRateLimited, RetryAfter: wait}
 		}
 	}
 	return nil

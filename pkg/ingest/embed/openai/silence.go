@@ -9,16 +9,16 @@ import (
 // or a wait that was named too long, is noticed after it; the service pays for it with one refusal in this time.
 const quietMost = 10 * time.Second
 
-// pause is the silence that a service asked for; all callers of the process share its budget, and so keep it together.
+// silence is the time that a service asked for; all callers of the process share its budget, and so keep it together.
 // It is safe for concurrent use.
-type pause struct {
+type silence struct {
 	mu    sync.Mutex
 	until time.Time // as the service named it; zero: it may be called
 	ask   time.Time // from then on one caller may ask all the same
 }
 
 // enter returns how long a caller must wait (0: it may call), and whether it asks for all while they wait.
-func (p *pause) enter(now time.Time) (wait time.Duration, asks bool) {
+func (p *silence) enter(now time.Time) (wait time.Duration, asks bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	switch {
@@ -32,7 +32,7 @@ func (p *pause) enter(now time.Time) (wait time.Duration, asks bool) {
 }
 
 // begin notes a refusal with a wait. The last word counts; of calls that ran side by side it is the longest wait.
-func (p *pause) begin(now time.Time, wait time.Duration, asked bool) {
+func (p *silence) begin(now time.Time, wait time.Duration, asked bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if until := now.Add(wait); asked || until.After(p.until) {
@@ -42,7 +42,7 @@ func (p *pause) begin(now time.Time, wait time.Duration, asked bool) {
 }
 
 // end notes that the service served the one who asked.
-func (p *pause) end() {
+func (p *silence) end() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.until = time.Time{}
