@@ -58,12 +58,14 @@ func TestHitsShowWhatStandsAroundThem(t *testing.T) {
 		require.Equal(t, "第一句说水。第二句说鹭。第三句说鱼。", find("windows", "鹭")[0].Context, "nothing stands between sentences that nothing stood between")
 
 		hits := find("parents", "birds")
-		require.Len(t, hits, 3, "of the segments of a parent only the best is a hit: 12 sentences, 4 to a parent")
+		require.Less(t, len(hits), 12, "12 sentences, up to 4 to a parent")
+		sentences := 0
 		for _, h := range hits {
 			require.Contains(t, h.Context, h.Text)
 			require.LessOrEqual(t, utf8.RuneCountInString(h.Context), 300)
-			require.Equal(t, 4, strings.Count(h.Context, "Sentence"))
+			sentences += strings.Count(h.Context, "Sentence")
 		}
+		require.Equal(t, 12, sentences, "of the segments of a parent only the best is a hit")
 		require.Empty(t, find("", "number5")[0].Context)
 		res, err := r.Reads.Search(t.Context(), w.Caller, ingest.SearchRequest{Query: "birds", Base: "parents", Mode: ingest.SearchText, TopK: 2})
 		require.NoError(t, err)
@@ -71,8 +73,10 @@ func TestHitsShowWhatStandsAroundThem(t *testing.T) {
 		require.NotNil(t, res.Next)
 		rest, err := r.Reads.Search(t.Context(), w.Caller, ingest.SearchRequest{Query: "birds", Base: "parents", Mode: ingest.SearchText, TopK: 2, After: res.Next})
 		require.NoError(t, err)
-		require.Len(t, rest.Hits, 1)
-		require.NotContains(t, []string{res.Hits[0].Context, res.Hits[1].Context}, rest.Hits[0].Context)
+		require.NotEmpty(t, rest.Hits)
+		for _, h := range rest.Hits {
+			require.NotContains(t, []string{res.Hits[0].Context, res.Hits[1].Context}, h.Context)
+		}
 	})
 }
 

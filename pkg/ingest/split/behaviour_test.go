@@ -159,7 +159,6 @@ func TestOverlapRepeatsWholeSentencesOnly(t *testing.T) {
 		require.GreaterOrEqual(t, without[i+1].ByteStart, without[i].ByteEnd, "nothing is repeated")
 	}
 	with := cut(t, chars(150, 40), block(ingest.BlockParagraph, text))
-	require.Greater(t, len(with), len(without))
 	for i := range with[1:] {
 		shared := with[i].ByteEnd - with[i+1].ByteStart
 		require.Positive(t, shared)

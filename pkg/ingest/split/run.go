@@ -1,6 +1,8 @@
 package split
 
 import (
+	"hash/fnv"
+	"io"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -19,6 +21,10 @@ const (
 	maxHeadingLevel = 6
 	// leastShare is the part of a segment's size below which a section is small: 102 of 512 tokens.
 	leastShare = 5
+	// anchored is the part of a size above which a text may end at an anchor: in the last two thirds. So of two large units each may end it.
+	anchored = 3
+	// mostAnchors is the part of large units that are anchors: if all were, none would be told from the others.
+	mostAnchors = 0.5
 )
 
 // unit is the smallest piece that is not cut: a sentence, a line of code, a row, or a part of one that was too long.
@@ -53,9 +59,10 @@ type run struct {
 	curPath []string
 
 	// The segments of a parent that has not ended.
-	open     []ingest.Segment
-	openCost int
-	openPath []string
+	open      []ingest.Segment
+	openCosts []int // of each
+	openCost  int   // of all
+	openPath  []string
 }
 
 // Add implements ingest.SplitRun.
@@ -177,16 +184,21 @@ func sharedPath(a, b []string) []string {
 
 // take adds a unit, closing the segment before it when it would become too large.
 func (r *run) take(out []ingest.Segment, u unit) []ingest.Segment {
-	if r.cfg.ParentSize > 0 && r.fresh > 0 && r.openCost+r.cost+r.costOf(u) > r.cfg.ParentSize {
-		out = r.endParent(r.end(out))
+	for len(r.open) > 0 && r.openCost+r.cost+r.costOf(u) > r.cfg.ParentSize {
+		out = r.fullParent(out)
 	}
 	switch {
 	case u.parted:
 		out = r.flush(out)
 		r.held, r.cost, r.fresh = nil, 0, 0
 	case r.fresh > 0 && r.cost+r.costOf(u) > r.cfg.Size:
+		later := append(r.behindAnchor(), u)
 		out = r.flush(out)
-		r.keepOverlap(u)
+		r.keepOverlap(later[0])
+		for _, u := range later[:len(later)-1] {
+			out = r.take(out, u)
+		}
+		return r.take(out, u)
 	}
 	for len(r.held) > 0 && r.fresh == 0 && r.cost+r.costOf(u) > r.cfg.Size {
 		r.held = slices.Delete(r.held, 0, 1)
@@ -200,6 +212,31 @@ func (r *run) take(out []ingest.Segment, u unit) []ingest.Segment {
 	}
 	r.body = r.body || u.kind != ingest.BlockHeading
 	return out
+}
+
+// behindAnchor takes the units behind the last anchor of a full segment away from it; none: it has no anchor.
+// Anchors are chosen by the text alone, about one for half a segment, so that the same text is cut at the same places whatever stands
+// before it: after an edit only the segments around it are new.
+func (r *run) behindAnchor() []unit {
+	cost, first := r.cost, len(r.held)-r.fresh
+	for i := len(r.held) - 1; i >= first && anchored*cost >= r.cfg.Size && r.held[i].kind != ingest.BlockHeading && !r.held[i].heads; i-- {
+		if anchors(r.held[i].text, r.held[i].cost, r.cfg.Size) {
+			later := slices.Clone(r.held[i+1:])
+			r.held, r.fresh = r.held[:i+1], r.fresh-len(later)
+			r.recount()
+			return later
+		}
+		cost -= r.held[i].cost
+	}
+	return nil
+}
+
+// anchors reports whether what has so large a size, a segment or a parent, likes to end with a text.
+func anchors(text string, cost, size int) bool {
+	h := fnv.New64a()
+	_, _ = io.WriteString(h, strings.TrimSpace(text)) // a hash takes all
+	const golden = 0x9E3779B97F4A7C15                 // spreads the last bytes over all bits
+	return float64(h.Sum64()*golden)/(1<<64) < min(2*float64(cost)/float64(size), mostAnchors)
 }
 
 // costOf is what a unit adds to the held ones: with the join before it, or its table's header row.
@@ -269,8 +306,35 @@ func (r *run) endParent(out []ingest.Segment) []ingest.Segment {
 		}
 		out = append(out, seg)
 	}
-	r.open, r.openCost, r.openPath = nil, 0, nil
+	r.open, r.openCosts, r.openCost, r.openPath = nil, nil, 0, nil
 	return out
+}
+
+// fullParent ends the open parent behind its last anchor, or behind its last segment.
+func (r *run) fullParent(out []ingest.Segment) []ingest.Segment {
+	end, cost := len(r.open), r.openCost
+	for i := end - 1; i >= 0 && anchored*cost >= r.cfg.ParentSize; i-- {
+		if anchors(r.open[i].Text, r.openCosts[i], r.cfg.ParentSize) {
+			end = i + 1
+			break
+		}
+		cost -= r.openCosts[i]
+	}
+	later, costs := slices.Clone(r.open[end:]), slices.Clone(r.openCosts[end:])
+	r.open = r.open[:end]
+	out = r.endParent(out)
+	for i, seg := range later {
+		r.opened(seg, costs[i])
+	}
+	return out
+}
+
+// opened adds a segment to the open parent.
+func (r *run) opened(seg ingest.Segment, cost int) {
+	if len(r.open) == 0 {
+		r.openPath = seg.HeadingPath
+	}
+	r.open, r.openCosts, r.openCost = append(r.open, seg), append(r.openCosts, cost), r.openCost+cost
 }
 
 // flush makes a segment of the held units if any of them is new.
@@ -311,9 +375,6 @@ func (r *run) flush(out []ingest.Segment) []ingest.Segment {
 	if r.cfg.ParentSize == 0 {
 		return append(out, seg)
 	}
-	if len(r.open) == 0 {
-		r.openPath = r.curPath
-	}
-	r.open, r.openCost = append(r.open, seg), r.openCost+r.cost
+	r.opened(seg, r.cost)
 	return out
 }

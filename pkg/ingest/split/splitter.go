@@ -19,7 +19,7 @@ import (
 )
 
 // version goes up whenever equal blocks may give other segments.
-const version = 3
+const version = 4
 
 // Splitter implements ingest.Splitter. It is safe for use by many goroutines; its runs are not.
 type Splitter struct {

@@ -148,11 +148,11 @@ func TestFingerprintsNameTheStrategy(t *testing.T) {
 	t.Parallel()
 	s, err := split.New(split.NewDefaultConfig(), 0)
 	require.NoError(t, err)
-	require.Equal(t, "recursive/3 tokens 512/60", s.Fingerprint(ingest.Chunking{}))
+	require.Equal(t, "recursive/4 tokens 512/60", s.Fingerprint(ingest.Chunking{}))
 	for want, o := range map[string]ingest.ChunkOptions{
-		"headings/3 chars 900/120":         {Strategy: ingest.ChunkHeadings, Unit: ingest.ChunkChars},
-		"sentences/3 tokens 512/0 among 3": {Strategy: ingest.ChunkSentences},
-		"parents/3 tokens 128/0 in 1024":   {Strategy: ingest.ChunkParents},
+		"headings/4 chars 900/120":         {Strategy: ingest.ChunkHeadings, Unit: ingest.ChunkChars},
+		"sentences/4 tokens 512/0 among 3": {Strategy: ingest.ChunkSentences},
+		"parents/4 tokens 128/0 in 1024":   {Strategy: ingest.ChunkParents},
 	} {
 		c, err := o.Chunking("")
 		require.NoError(t, err)

@@ -1,6 +1,7 @@
 package split
 
 import (
+	"cmp"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -91,39 +92,52 @@ const (
 	ranks
 )
 
-// cut fills parts word by word and ends each at the best place in its second half.
+// anchorWords are what an anchor between words is told by: one word alone is too common.
+const anchorWords = 4
+
+// cut fills parts word by word and ends each at the best place in its second half: of equal ones at the last anchor (which may lie
+// before that half), or at the last.
 func (r *run) cut(piece string, limit int) []part {
 	var out []part
 	words := wordsOf(piece)
-	costs := make([]int, len(words))
+	costs, since := make([]int, len(words)), make([]int, len(words)) // of each word, and of all since the last place as good as that behind it
+	var last [ranks]int
+	sum := 0
 	for i, w := range words {
 		costs[i] = max(r.count(w.text), 1)
+		sum += costs[i]
+		since[i] = sum - last[w.rank]
+		for rank := range w.rank + 1 {
+			last[rank] = sum
+		}
 	}
 	for start := 0; start < len(words); {
 		end, cost := start, 0
-		var best [ranks]int
+		var best, anchor [ranks]int
 		for end < len(words) && (cost+costs[end] <= limit || end == start) {
 			cost += costs[end]
 			end++
+			rank := words[end-1].rank
 			if 2*cost >= limit {
-				best[words[end-1].rank] = end
+				best[rank] = end
+			}
+			if anchored*cost >= limit && anchors(joined(words[max(0, end-anchorWords):end]), since[end-1], limit) {
+				anchor[rank] = end
 			}
 		}
 		if end < len(words) {
 			for rank := ranks - 1; rank >= 0; rank-- {
 				if best[rank] > start {
-					end = best[rank]
+					end = cmp.Or(anchor[rank], best[rank])
 					break
 				}
 			}
 		}
-		var text strings.Builder
 		cost = 0
-		for i := start; i < end; i++ {
-			text.WriteString(words[i].text)
-			cost += costs[i]
+		for _, c := range costs[start:end] {
+			cost += c
 		}
-		out = append(out, part{text.String(), min(cost, limit)})
+		out = append(out, part{joined(words[start:end]), min(cost, limit)})
 		start = end
 	}
 	return out
@@ -133,6 +147,15 @@ func (r *run) cut(piece string, limit int) []part {
 type word struct {
 	text string
 	rank int
+}
+
+// joined is the text of words.
+func joined(words []word) string {
+	var text strings.Builder
+	for _, w := range words {
+		text.WriteString(w.text)
+	}
+	return text.String()
 }
 
 // wordRunes bounds a word: a blob without spaces is cut here.
