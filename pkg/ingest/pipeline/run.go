@@ -7,8 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"strconv"
-	"strings"
 	"sync/atomic"
 	"time"
 
@@ -38,6 +36,9 @@ const (
 	percentRows    = 75
 	percentIndex   = 99
 )
+
+// maxRanges bounds the runs of pages that a result names.
+const maxRanges = 100
 
 // replanTries bounds how often a run plans again because another version became visible meanwhile.
 const replanTries = 5
@@ -220,7 +221,7 @@ func within(from, to, done, total int) int {
 
 // output is the result column.
 func (r *run) output() json.RawMessage {
-	unread, warnings := pageRanges(r.found.Unread), r.found.Warnings
+	unread, warnings := ingest.PageRanges(r.found.Unread, maxRanges), r.found.Warnings
 	if unread != "" {
 		warnings = append([]string{"pages that could not be read: " + unread}, warnings...)
 	}
@@ -305,29 +306,4 @@ func (r *run) staged(ctx context.Context, name string, f func(context.Context) e
 		span.SetStatus(codes.Error, taskstate.Shorten(r.w.d.Redact(err.Error())))
 	}
 	return err
-}
-
-// maxRanges bounds the ranges of pages that a result names.
-const maxRanges = 100
-
-// pageRanges writes ascending page numbers as a reader would: "3, 7-9".
-func pageRanges(pages []int) string {
-	var out []string
-	for i := 0; i < len(pages); {
-		first, last := pages[i], pages[i]
-		for i++; i < len(pages) && pages[i] == last+1; i++ {
-			last++
-		}
-		if len(out) == maxRanges {
-			return strings.Join(append(out, "…"), ", ")
-		}
-		out = append(out, strconv.Itoa(first))
-		if last > first {
-			out[len(out)-1] += "-" + strconv.Itoa(last)
-		}
-	}
-	if len(pages) >= ingest.MaxUnread {
-		out = append(out, "…") // there may be more
-	}
-	return strings.Join(out, ", ")
 }

@@ -3,9 +3,10 @@ package pdf
 import (
 	"fmt"
 	"image"
-	"strings"
 
 	"github.com/klippa-app/go-pdfium/requests"
+
+	"github.com/millweir/millweir/pkg/ingest"
 )
 
 const (
@@ -55,25 +56,12 @@ func (p *pdfDocument) render(ref requests.Page) (picture *image.Gray, done func(
 	return picture, drawn.Cleanup, nil
 }
 
-// warnPictures names the pages that are pictures and were not read, as runs: 3, 5–9.
+// maxPictures is the most runs of pages in the warning about pictures: it stays below ingest.MaxWarningRunes with the largest numbers.
+const maxPictures = 20
+
+// warnPictures names the pages that are pictures and were not read.
 func (p *pdfDocument) warnPictures() {
-	if len(p.pictures) == 0 {
-		return
-	}
-	var runs []string
-	for len(p.pictures) > 0 && len(runs) < 20 {
-		first, n := p.pictures[0], 1
-		for n < len(p.pictures) && p.pictures[n] == first+n {
-			n++
-		}
-		run := fmt.Sprint(first)
-		if n > 1 {
-			run = fmt.Sprintf("%d–%d", first, first+n-1)
-		}
-		runs, p.pictures = append(runs, run), p.pictures[n:]
-	}
 	if len(p.pictures) > 0 {
-		runs = append(runs, "…")
+		p.out.Warn("pages that are pictures without text were not read: %s", ingest.PageRanges(p.pictures, maxPictures))
 	}
-	p.out.Warn("pages that are pictures without text were not read: %s", strings.Join(runs, ", "))
 }
