@@ -30,6 +30,7 @@ import (
 	"github.com/millweir/millweir/scripts/lab/bench/figure"
 	"github.com/millweir/millweir/scripts/lab/bench/installation"
 	"github.com/millweir/millweir/scripts/lab/bench/mq"
+	"github.com/millweir/millweir/scripts/lab/bench/reading"
 	"github.com/millweir/millweir/scripts/lab/bench/searchquality"
 	"github.com/millweir/millweir/scripts/lab/bench/searchscale"
 	"github.com/millweir/millweir/scripts/lab/verb"
@@ -78,6 +79,7 @@ var benches = append(inProcess[:len(inProcess):len(inProcess)], []bench{
 	{"backlog", "100,000 queued tasks and no worker: how many are added again in 60 s", 3 * time.Minute, installation.Backlog},
 	{"memory", "resident memory of a worker, idle and over the corpus", 3 * time.Minute, document.Memory},
 	{"pdf", "pages and files per second of a resident reader", time.Minute, document.Pdf},
+	{"reading", "words of documents that nobody here wrote, found by our readers, Tika, kreuzberg and markitdown, and what it cost", 30 * time.Minute, reading.Reading},
 	{"documents", "200 real documents end to end against the unavoidable parts of the work alone", 10 * time.Minute, document.Documents},
 	{"paid", "embeddings paid twice after a kill -9 in the middle of a document", time.Minute, installation.Paid},
 	{"budget", "requests of two workers with one budget, to a service that refuses half of them, against the budget", 5 * time.Minute, installation.Budget},

@@ -190,7 +190,9 @@ func (r *rig) start(slots int, kind world.Noop) (stop func() error) {
 	cfg := taskrun.NewDefaultConfig()
 	cfg.Process, cfg.Policy.DLQ, cfg.Concurrency = "bench", true, slots
 	if r.quiet {
-		cfg.Recovery, cfg.SweepInterval = false, time.Hour
+		const never = time.Hour
+		cfg.Recovery, cfg.Reconcile.Enabled = false, false
+		cfg.SweepInterval, cfg.TrimInterval, cfg.HeartbeatEvery, cfg.Policy.Lease = never, never, never, 4*never
 	}
 	registry := prometheus.NewRegistry()
 	log := slog.New(slog.DiscardHandler)
