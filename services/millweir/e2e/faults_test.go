@@ -174,7 +174,7 @@ func TestAWorkerWithoutTemporarySpace(t *testing.T) {
 	require.NoError(t, os.Remove(ballast))
 	c.unharmed(ids)
 
-	large := c.accepted("large.txt", prose("large", 10_000))
+	large := c.accepted("large.txt", prose("large", 6000))
 	small := c.submit(5)
 	c.unharmed(small)
 	v := c.ended(large.TaskID)

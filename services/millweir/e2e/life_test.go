@@ -39,7 +39,7 @@ func topics(pages int) []byte {
 func TestProgressIsSeenLive(t *testing.T) {
 	t.Parallel()
 	_, c := startDev(t)
-	v := c.accepted("long.pdf", topics(600), "title", "A long one")
+	v := c.accepted("long.pdf", topics(300), "title", "A long one")
 	all := c.events(v.TaskID, func(task) bool { return false })
 	stages, last := map[string]bool{}, all[0].task
 	for _, e := range all {
@@ -64,9 +64,9 @@ func TestProgressIsSeenLive(t *testing.T) {
 	c.get(tasks+"/"+v.TaskID+"/transitions").into(t, http.StatusOK, &log)
 	require.Equal(t, "QUEUED", log.Items[0].ToStatus)
 	require.Equal(t, "SUCCEEDED", log.Items[len(log.Items)-1].ToStatus)
-	hits := c.search(topic(321), "", 5)
+	hits := c.search(topic(161), "", 5)
 	require.Equal(t, "A long one", hits[0].Title)
-	require.Contains(t, []int{320, 321}, hits[0].Page, "a segment has the page that it begins on")
+	require.Contains(t, []int{160, 161}, hits[0].Page, "a segment has the page that it begins on")
 }
 
 func TestRetryAndCancelRules(t *testing.T) {
