@@ -82,6 +82,7 @@ var benches = append(inProcess[:len(inProcess):len(inProcess)], []bench{
 	{"reading", "words of documents that nobody here wrote, found by our readers, Tika, kreuzberg and markitdown, and what it cost", 30 * time.Minute, reading.Reading},
 	{"documents", "200 real documents end to end against the unavoidable parts of the work alone", 10 * time.Minute, document.Documents},
 	{"paid", "embeddings paid twice when the worker of a document is killed ten times", 3 * time.Minute, installation.Paid},
+	{"edit", "texts embedded and vectors written when a sentence is put into a document of 300 pages", 5 * time.Minute, installation.Edit},
 	{"budget", "requests of two workers with one budget, to a service that refuses half of them, against the budget", 5 * time.Minute, installation.Budget},
 	{"mirror", "copies in RabbitMQ beside the broker alone, and tasks with the mirror beside tasks without", 20 * time.Minute, engine.Mirror},
 	{"upload", "10 KB uploads of 64 clients, beside handlers that commit each or only fsync", 3 * time.Minute, installation.Upload},

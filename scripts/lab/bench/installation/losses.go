@@ -1,10 +1,12 @@
 package installation
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -230,4 +232,62 @@ func Budget(ctx context.Context, b *world.Bench) ([]figure.Figure, error) {
 		{Name: "requests ÷ the budget", Measured: share, Asked: 0.95, Relation: "≥", Note: note},
 		{Name: "attempts counted", Measured: float64(attempts), Asked: 0, Relation: "≤", Note: "every document succeeded, by the audit of all logs"},
 	}, a.Run(ctx)
+}
+
+const (
+	editBytes = 900_000 // 300 pages of 3,000 characters
+	edits     = 10
+)
+
+// Edit puts a sentence into a long document again and again, each time elsewhere, and counts what is embedded and written for it.
+func Edit(ctx context.Context, b *world.Bench) ([]figure.Figure, error) {
+	w, client, _, err := figure.NewWorld(ctx, b, world.Options{Name: "edit", Embedder: &embedtest.Options{}}, "ingest-api", "stream-worker")
+	if err != nil {
+		return nil, err
+	}
+	defer w.Close()
+	doc := apiclient.Text(1, editBytes)
+	t, err := client.Upload(ctx, doc)
+	if err != nil {
+		return nil, err
+	}
+	ended := func(id string) error {
+		_, err := client.Await(ctx, id, taskstate.StatusSucceeded, figure.SettleLimit, 50*time.Millisecond)
+		return err
+	}
+	if err := ended(t.TaskID); err != nil {
+		return nil, err
+	}
+	paid := func() (texts int) {
+		for _, e := range w.Embed.Effects() {
+			texts += e.Texts
+		}
+		return texts
+	}
+	all := paid()
+	var segments, written, most int
+	for n := range edits {
+		before := paid()
+		at := bytes.IndexByte(doc.Body[(n+1)*len(doc.Body)/(edits+2):], '.') + (n+1)*len(doc.Body)/(edits+2) + 1
+		doc.Body = slices.Concat(doc.Body[:at], fmt.Appendf(nil, " This sentence %d was put in later.", n), doc.Body[at:])
+		doc.Key = fmt.Sprintf("edit-%d", n)
+		edit, err := client.Replace(ctx, t.DocumentID, doc)
+		if err == nil {
+			err = ended(edit.TaskID)
+		}
+		if err != nil {
+			return nil, err
+		}
+		var fresh int
+		if err := w.DB.Reader().QueryRowContext(ctx, `SELECT COUNT(*), SUM(CASE WHEN birth_version_id = version_id THEN 1 ELSE 0 END) FROM knowledge_segment WHERE version = ?`, n+2).
+			Scan(&segments, &fresh); err != nil {
+			return nil, err
+		}
+		written, most = written+fresh, max(most, fresh, paid()-before)
+	}
+	note := fmt.Sprintf("%d edits of a document of %d segments; the most of one edit was %d", edits, segments, most)
+	return []figure.Figure{
+		{Name: "texts embedded for an edit, mean", Measured: float64(paid()-all) / edits, Asked: 3, Relation: "≤", Note: note},
+		{Name: "vectors written for an edit, mean", Measured: float64(written) / edits, Asked: 3, Relation: "≤", Note: note},
+	}, nil
 }
