@@ -53,6 +53,18 @@ func TestSlides(t *testing.T) {
 	require.Equal(t, 2, blocks[3].Page)
 }
 
+// OpenOffice 1 and 2 name the type of each part; a declaration that says what entities mean is refused.
+func TestDocumentTypesAreNamed(t *testing.T) {
+	t.Parallel()
+	const named = `<?xml version="1.0"?><!DOCTYPE manifest:manifest PUBLIC "-//OpenOffice.org//DTD Manifest 1.0//EN" "Manifest.dtd">`
+	content := `<office:document-content><office:body><text:p>text</text:p></office:body></office:document-content>`
+	extracttest.RequireLines(t, odf.Read, document.TypeODT, extracttest.ZipOf(t, "content.xml", named+content,
+		"META-INF/manifest.xml", named+`<manifest:manifest/>`), "p text")
+	_, _, err := extracttest.ReadBytes(odf.Read, extracttest.ZipOf(t, "content.xml", `<!DOCTYPE x [<!ENTITY a "b">]>`+content), document.TypeODT)
+	extracttest.RequirePermanent(t, err, ingest.CodeCorrupt)
+	require.ErrorContains(t, err, "document type declarations with entities")
+}
+
 func TestDocumentsThatCannotBeRead(t *testing.T) {
 	t.Parallel()
 	locked := extracttest.ZipOf(t, "content.xml", "noise", "META-INF/manifest.xml", `<manifest:manifest><manifest:file-entry manifest:full-path="content.xml"><manifest:encryption-data/></manifest:file-entry></manifest:manifest>`)

@@ -176,7 +176,9 @@ func (p *Part) Walk(v Visitor) error {
 		case xml.CharData:
 			err = v.Text(tok)
 		case xml.Directive:
-			return document.Corrupt("read %s: document type declarations are not allowed", p.file.Name)
+			if bytes.ContainsRune(tok, '[') { // OpenOffice 1 and 2 wrote ones that only name their type
+				return document.Corrupt("read %s: document type declarations with entities are not allowed", p.file.Name)
+			}
 		}
 		if err != nil {
 			return err

@@ -138,14 +138,14 @@ func (s *set) one(ctx context.Context, pool *extract.Pool, name string) error {
 	var text strings.Builder
 	inner, cancel := context.WithTimeout(ctx, perFile)
 	defer cancel()
-	_, err = pool.Extract(inner, ingest.Source{File: f, Name: name}, func(int, int) {}, func(b ingest.Block) error {
+	found, err := pool.Extract(inner, ingest.Source{File: f, Name: name}, func(int, int) {}, func(b ingest.Block) error {
 		text.WriteString(b.Text + "\n\n")
 		return nil
 	})
 	if err != nil {
 		return ctx.Err()
 	}
-	return os.WriteFile(filepath.Join(s.dir, ours, name), []byte(text.String()), 0o600)
+	return os.WriteFile(filepath.Join(s.dir, ours, name), []byte(found.Title+"\n\n"+text.String()), 0o600)
 }
 
 // tikaConfig is Tika without text recognition: no other reader here has it.
