@@ -149,6 +149,10 @@ func (s *Store) enter(ctx context.Context) (leave func(), err error) {
 	}
 }
 
+// deleteQuery locks the rows in the order of upsertQuery.
+const deleteQuery = `WITH gone AS (SELECT id FROM {table} WHERE id = ANY($1::text[]) ORDER BY id FOR UPDATE)
+DELETE FROM {table} AS t USING gone WHERE t.id = gone.id`
+
 // Delete removes ids, and returns after that is committed; see ingest.VectorStore.
 func (s *Store) Delete(ctx context.Context, base string, ids []string) error {
 	leave, err := s.enter(ctx)
@@ -158,7 +162,7 @@ func (s *Store) Delete(ctx context.Context, base string, ids []string) error {
 	defer leave()
 	for part := range slices.Chunk(ids, batchIDs) {
 		err := s.on(ctx, "delete", base, 0, false, func(ctx context.Context, conn *pgxpool.Conn, c collection) error {
-			_, err := conn.Exec(ctx, c.sql("DELETE FROM {table} WHERE id = ANY($1::text[])"), part)
+			_, err := conn.Exec(ctx, c.sql(deleteQuery), part)
 			return err
 		})
 		if err != nil {

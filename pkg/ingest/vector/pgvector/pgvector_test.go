@@ -34,3 +34,14 @@ func TestConformance(t *testing.T) {
 		return vectortest.Opened{Store: open(), Reopen: open}
 	})
 }
+
+// The extension may lie in any schema, and need not be on the search path.
+func TestConformanceWithTheExtensionElsewhere(t *testing.T) {
+	t.Parallel()
+	url := labserver.PGVectorDatabase(t)
+	admin(t, url, `CREATE SCHEMA "Ext ensions"; CREATE EXTENSION vector SCHEMA "Ext ensions"`)
+	vectortest.Run(t, func(t testing.TB) vectortest.Opened {
+		open := func() ingest.VectorStore { return newStore(t, url+"&search_path=pg_catalog", nil) }
+		return vectortest.Opened{Store: open(), Reopen: open}
+	})
+}
