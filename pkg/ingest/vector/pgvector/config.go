@@ -51,7 +51,7 @@ func (c Config) pool() (*pgxpool.Config, error) {
 	case err != nil:
 		return nil, fmt.Errorf("PGVECTOR_URL: not a URL of the form postgres://user:password@host:5432/database: %s", sqldb.HideLogin(err.Error(), c.URL))
 	case cfg.MaxConns < leastConns:
-		return nil, fmt.Errorf("PGVECTOR_URL: %s=%d is not within %d..", maxConns, cfg.MaxConns, leastConns)
+		return nil, fmt.Errorf("PGVECTOR_URL: %s=%d is less than %d", maxConns, cfg.MaxConns, leastConns)
 	}
 	if !strings.Contains(c.URL, maxConns) {
 		cfg.MaxConns = defaultConns

@@ -120,26 +120,20 @@ func versionFailure(version string) error {
 	return f
 }
 
-// make makes what is missing: extension, schema, and the table when dim is not 0. Others wait meanwhile, and find it.
+// makeMissing makes what is missing: extension, schema, and the table when dim is not 0. Others wait meanwhile, and find it.
 func makeMissing(ctx context.Context, conn *pgxpool.Conn, table string, dim int) (c collection, err error) {
-	err = pgx.BeginTxFunc(ctx, conn, pgx.TxOptions{IsoLevel: pgx.ReadCommitted, AccessMode: pgx.ReadWrite}, func(tx pgx.Tx) error {
+	err = pgx.BeginTxFunc(ctx, conn, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) (err error) {
 		if _, err := tx.Exec(ctx, "SELECT pg_advisory_xact_lock($1)", int64(makingLock)); err != nil {
 			return fmt.Errorf("wait for who makes tables: %w", err)
 		}
-		ready := false
-		if c, ready, err = look(ctx, tx, table); err != nil {
+		var ready bool
+		if c, ready, err = look(ctx, tx, table); err == nil && !ready {
+			if err = prepare(ctx, tx, c.extension == ""); err == nil {
+				c, _, err = look(ctx, tx, table)
+			}
+		}
+		if err != nil || dim == 0 || c.dim != 0 {
 			return err
-		}
-		if !ready {
-			if err := prepare(ctx, tx, c.extension == ""); err != nil {
-				return err
-			}
-			if c, _, err = look(ctx, tx, table); err != nil {
-				return err
-			}
-		}
-		if dim == 0 || c.dim != 0 {
-			return nil
 		}
 		c.dim = dim
 		for _, definition := range c.definitions() {
