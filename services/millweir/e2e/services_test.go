@@ -83,7 +83,6 @@ func TestServicesOnPGVector(t *testing.T) {
 		require.False(t, v.Partial)
 		return v.Hits
 	}
-	require.Empty(t, nearest())
 	v := c.ingested("stones.txt", prose("opal", 3))
 	require.Equal(t, v.DocumentID, nearest()[0].DocumentID)
 	code, out := run(t, "millweir", env, "fsck", "--deep")
