@@ -31,7 +31,9 @@ const (
 	// batchValues is the most rows that are read with their values.
 	batchValues = 200
 
-	// efSearch is how many candidates a search looks at first. With the server's 40 it misses what is near more often.
+	// efSearch is how many candidates a search looks at first. Measured with 6,000 rows of 384 values around 20 centres: the
+	// server's 40 finds 0.998 of the ten nearest in 1.2 ms, these all of them in 2.3 ms. An index of m = 32 finds no more, and
+	// takes half as many rows a second.
 	efSearch = 400
 	// maxScanTuples and scanMemory bound a search that goes on because a filter, or deleted rows, left too few: rows, and
 	// times work_mem. Beyond them the rows are compared one by one.
