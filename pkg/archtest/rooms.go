@@ -133,6 +133,7 @@ var rooms = []room{
 	{"pkg/ingest/vector/vectortest", []string{"pkg/ingest", "pkg/ingest/vector"}},
 	{"pkg/ingest/vector/chroma", []string{"pkg/batcher", "pkg/ingest", "pkg/ingest/vector", "pkg/ingest/internal/rest"}},
 	{"pkg/ingest/vector/embedded", []string{"pkg/batcher", "pkg/ingest", "pkg/ingest/vector"}},
+	{"pkg/ingest/vector/pgvector", []string{"pkg/ingest", "pkg/ingest/vector", "pkg/ingest/internal/rest", "pkg/sqldb"}},
 
 	// what ties the parts together
 	{"pkg/wiring/...", []string{"pkg/...", "proto", "migrations"}},
@@ -163,7 +164,7 @@ type home struct {
 var homes = []home{
 	{"github.com/gin-gonic/gin/...", []string{"services/ingest-api/..."}, "HTTP bodies only"},
 	{"github.com/go-sql-driver/mysql/...", []string{"pkg/sqldb/mysql", "scripts/..."}, "SQL drivers have one home per dialect"},
-	{"github.com/jackc/pgx/v5/...", []string{"pkg/sqldb/postgres", "scripts/..."}, "SQL drivers have one home per dialect"},
+	{"github.com/jackc/pgx/v5/...", []string{"pkg/sqldb/postgres", "pkg/ingest/vector/pgvector", "scripts/..."}, "SQL drivers have one home per dialect; vectors have theirs"},
 	{"modernc.org/sqlite/...", []string{"pkg/sqldb/sqlite", "scripts/..."}, "SQL drivers have one home per dialect"},
 	{
 		"github.com/redis/rueidis/...",

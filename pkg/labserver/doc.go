@@ -1,4 +1,4 @@
-// Package labserver starts real MariaDB, Redis, Postgres, Chroma, Kafka and RabbitMQ servers as plain child
+// Package labserver starts real MariaDB, Redis, Postgres (also with pgvector), Chroma, Kafka and RabbitMQ servers as plain child
 // processes on 127.0.0.1, for tests, drills and "make services-up".
 //
 // It is no part of a product binary (archtest sees to that) and it never skips in silence: a missing server

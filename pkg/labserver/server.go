@@ -23,6 +23,7 @@ const (
 	KindRedis    Kind = "redis"
 	KindSentinel Kind = "sentinel" // see StartSentinel
 	KindPostgres Kind = "postgres"
+	KindPGVector Kind = "pgvector" // Postgres 18 with the vector extension
 	KindChroma   Kind = "chroma"
 	KindKafka    Kind = "kafka"
 	KindRabbitMQ Kind = "rabbitmq"
@@ -61,11 +62,11 @@ type Options struct {
 	Dir string
 	// Port is the TCP port on 127.0.0.1; 0 picks a free one, kept over restarts.
 	Port int
-	// Database is made at the start (MariaDB, Postgres); empty: none.
+	// Database is made at the start (MariaDB, Postgres, pgvector); empty: none.
 	Database string
 	// Args are given to the server program after our own (the last one wins in all of them).
 	Args []string
-	// Env are variables of the server program beside a small fixed environment (Postgres).
+	// Env are variables of the server program beside a small fixed environment (Postgres, pgvector).
 	Env []string
 	// TLS makes Redis listen with a certificate of a CA made for it (Server.CAFile), and without TLS nowhere.
 	TLS bool

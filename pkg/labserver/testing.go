@@ -34,6 +34,7 @@ type shared struct {
 var (
 	sharedMariaDB  = &shared{kind: KindMariaDB}
 	sharedPostgres = &shared{kind: KindPostgres}
+	sharedPGVector = &shared{kind: KindPGVector}
 	sharedRedis    = &shared{kind: KindRedis, opts: Options{Databases: redisDatabases}}
 	sharedTLS      = &shared{kind: KindRedis, opts: Options{TLS: true, Databases: redisDatabases}}
 	sharedChroma   = &shared{kind: KindChroma}
@@ -79,7 +80,7 @@ func endShared() {
 	ctx, cancel := context.WithTimeout(context.Background(), stopTimeout)
 	defer cancel()
 	// Kill: the data is thrown away, so an orderly stop is time lost.
-	for _, s := range []*shared{sharedMariaDB, sharedPostgres, sharedRedis, sharedTLS, sharedChroma, sharedKafka, sharedRabbit} {
+	for _, s := range []*shared{sharedMariaDB, sharedPostgres, sharedPGVector, sharedRedis, sharedTLS, sharedChroma, sharedKafka, sharedRabbit} {
 		if s.server != nil {
 			if err := s.server.Kill(ctx); err != nil {
 				fmt.Fprintln(os.Stderr, err)
@@ -100,6 +101,9 @@ func MariaDB(t testing.TB) *Server { t.Helper(); return sharedMariaDB.get(t) }
 
 // Postgres is the Postgres server of this test process.
 func Postgres(t testing.TB) *Server { t.Helper(); return sharedPostgres.get(t) }
+
+// PGVector is the Postgres server of this test process that has the vector extension.
+func PGVector(t testing.TB) *Server { t.Helper(); return sharedPGVector.get(t) }
 
 // Redis is the Redis server of this test process.
 func Redis(t testing.TB) *Server { t.Helper(); return sharedRedis.get(t) }
@@ -127,6 +131,14 @@ func MySQLDatabase(t testing.TB) string {
 func PostgresDatabase(t testing.TB) string {
 	t.Helper()
 	s := Postgres(t)
+	return s.URL(s.freshDatabase(t))
+}
+
+// PGVectorDatabase makes an empty database on a Postgres that has the vector extension and returns its URL; it is dropped
+// after the test.
+func PGVectorDatabase(t testing.TB) string {
+	t.Helper()
+	s := PGVector(t)
 	return s.URL(s.freshDatabase(t))
 }
 
@@ -246,7 +258,7 @@ func (s *Server) freshDatabase(t testing.TB) string {
 		ctx, cancel := context.WithTimeout(context.Background(), stopTimeout)
 		defer cancel()
 		drop := "DROP DATABASE " + name
-		if s.Kind == KindPostgres {
+		if s.Kind != KindMariaDB {
 			drop += " WITH (FORCE)" // pools of the test may still be open
 		}
 		if err := s.SQL(ctx, "", drop); err != nil {

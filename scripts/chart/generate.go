@@ -25,7 +25,7 @@ var byChart = map[string]string{
 	"HTTP_ADDR":     "the Service leads there",
 	"INGEST_QUEUE":  "queue, and a worker's own road",
 	"UPLOAD_DIR":    "uploads",
-	"VECTOR_STORE":  "always chroma: the embedded store serves one process",
+	"VECTOR_STORE":  "vectorStore: the embedded store serves one process",
 }
 
 // unfit are settings that mean nothing in a cluster.

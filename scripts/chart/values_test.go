@@ -41,6 +41,16 @@ func TestWorkersKeepTheirRoad(t *testing.T) {
 	}
 }
 
+// TestVectorStoreIsTheOneOfValues: every service that reads it gets the same.
+func TestVectorStoreIsTheOneOfValues(t *testing.T) {
+	for _, store := range []string{"chroma", "pgvector"} {
+		all := objects(t, "mill", bothRoads, "vectorStore="+store)
+		for _, service := range []string{"ingest-api", "reclaimer", "stream-worker"} {
+			require.Contains(t, deployment(t, all, service).Spec.Template.Spec.Containers[0].Env, corev1.EnvVar{Name: "VECTOR_STORE", Value: store}, service)
+		}
+	}
+}
+
 // TestAutoscalerOwnsTheNumber: without a number of replicas a Deployment has none, so that an upgrade sets nothing back.
 func TestAutoscalerOwnsTheNumber(t *testing.T) {
 	all := objects(t, "mill", minimal+"services: {stream-worker: {replicas: null}}\n")
@@ -124,6 +134,7 @@ func TestValuesAreRefused(t *testing.T) {
 		"not one of the values":      {minimal, []string{"env.LOG_LEVEL=loud"}, "one of"},
 		"a duration of two units":    {minimal, []string{"env.SHUTDOWN_GRACE=1m30s"}, "pattern"},
 		"an unknown queue":           {minimal, []string{"queue=rabbit"}, "queue"},
+		"the embedded vector store":  {minimal, []string{"vectorStore=embedded"}, "vectorStore"},
 		"no partitions":              {minimal, []string{"kafka.init.partitions=0"}, "partitions"},
 		"a retention in days":        {minimal, []string{"kafka.init.retention=7d"}, "retention"},
 		"an unknown key":             {minimal, []string{"services.reclaimer.replica=2"}, "replica"},

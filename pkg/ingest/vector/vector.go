@@ -1,6 +1,6 @@
 // Package vector holds what all vector stores share: the name of a base's collection and the check of rows and
-// queries before they are written or sent. The stores are in its sub-packages chroma and embedded;
-// vectortest is the suite that both pass.
+// queries before they are written or sent. The stores are in its sub-packages chroma, embedded and pgvector;
+// vectortest is the suite that all pass.
 package vector
 
 import (
@@ -14,6 +14,9 @@ import (
 
 	"github.com/millweir/millweir/pkg/ingest"
 )
+
+// unitSlack is how far from 1 the square of a length may be and count as 1: what is read and written again changes no value.
+const unitSlack = 1e-6
 
 // MaxIDBytes is the most bytes of an id, a document id or a birth.
 const MaxIDBytes = 512
@@ -77,6 +80,22 @@ func CheckQuery(values []float32) error {
 		return ingest.Permanent(ingest.CodeVectorRejected, "", "query: %w", err)
 	}
 	return nil
+}
+
+// UnitInto writes values at length 1 into unit, which is as long as they are.
+func UnitInto(unit, values []float32) {
+	var square float64
+	for _, v := range values {
+		square += float64(v) * float64(v)
+	}
+	if math.Abs(square-1) <= unitSlack {
+		copy(unit, values)
+		return
+	}
+	length := math.Sqrt(square)
+	for i, v := range values {
+		unit[i] = float32(float64(v) / length)
+	}
 }
 
 // DimensionFailure is the permanent failure of a vector of got values where the collection has want.

@@ -17,6 +17,7 @@ import (
 	"github.com/millweir/millweir/pkg/ingest/pipeline"
 	"github.com/millweir/millweir/pkg/ingest/vector/chroma"
 	"github.com/millweir/millweir/pkg/ingest/vector/embedded"
+	"github.com/millweir/millweir/pkg/ingest/vector/pgvector"
 	"github.com/millweir/millweir/pkg/ingest/workflows"
 	"github.com/millweir/millweir/pkg/process"
 	"github.com/millweir/millweir/pkg/tasks"
@@ -49,7 +50,7 @@ func Open(ctx context.Context, env *process.Env, s Shared) (*Parts, error) {
 			return p.Database.WatchDurability(ctx, p.Base, s.Store.AllowUnsafe, p.Transports[s.Queue.Kind].Keeps)
 		},
 		func() error { return p.OpenFiles(s.Uploads) },
-		func() error { return p.OpenVectors(s.Vectors) },
+		func() error { return p.OpenVectors(s.Vectors.In(s.Store)) },
 		func() error { return p.OpenEmbedder(s.Embedding) },
 	} {
 		if err := step(); err != nil {
@@ -92,14 +93,22 @@ func (p *Parts) OpenFiles(u Uploads) error {
 
 // OpenVectors opens the vector store.
 func (p *Parts) OpenVectors(v Vectors) error {
-	if v.Kind == "embedded" {
+	switch v.Kind {
+	case "embedded":
 		store, err := embedded.Open(v.Dir, embedded.Options{MaxBytes: v.MaxBytes, Log: p.Env.Log})
 		if err != nil {
 			return fmt.Errorf("VECTOR_DIR: %w", err)
 		}
 		p.Vectors = store
 		p.Later(store.Close)
-	} else {
+	case "pgvector":
+		store, err := pgvector.New(v.pgvector())
+		if err != nil {
+			return err
+		}
+		p.Vectors = store
+		p.Later(store.Close)
+	default:
 		store, err := chroma.New(chroma.Config{
 			BaseURL: v.URL.Reveal(), Tenant: v.Tenant, Database: v.Database, Token: v.Token.Reveal(), Timeout: v.Timeout,
 		})

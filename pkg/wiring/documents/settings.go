@@ -4,9 +4,11 @@ import (
 	"errors"
 	"fmt"
 	mathrand "math/rand/v2"
+	"strings"
 	"time"
 
 	"github.com/millweir/millweir/pkg/ingest/extract/detect"
+	"github.com/millweir/millweir/pkg/ingest/vector/pgvector"
 	"github.com/millweir/millweir/pkg/ingest/workflows"
 	"github.com/millweir/millweir/pkg/process"
 	"github.com/millweir/millweir/pkg/taskstate"
@@ -47,7 +49,7 @@ type Uploads struct {
 
 // Vectors says where vectors are kept.
 type Vectors struct {
-	Kind     string         `envconfig:"VECTOR_STORE" default:"chroma" allowed:"embedded|chroma" desc:"where vectors are kept; embedded serves one process"`
+	Kind     string         `envconfig:"VECTOR_STORE" default:"chroma" allowed:"embedded|chroma|pgvector" desc:"where vectors are kept; embedded serves one process"`
 	Dir      string         `envconfig:"VECTOR_DIR" default:"./data/vectors" desc:"folder of the embedded store"`
 	MaxBytes int64          `envconfig:"VECTOR_MAX_BYTES" default:"1073741824" allowed:"16777216.." desc:"most memory of the embedded store, bytes"`
 	URL      process.DSN    `envconfig:"CHROMA_BASE_URL" desc:"Chroma 1.5.9 or later, http://host:8000"`
@@ -55,6 +57,35 @@ type Vectors struct {
 	Database string         `envconfig:"CHROMA_DATABASE" default:"default_database" desc:"Chroma database"`
 	Token    process.Secret `envconfig:"CHROMA_TOKEN" desc:"sent as Bearer and x-chroma-token"`
 	Timeout  time.Duration  `envconfig:"CHROMA_TIMEOUT" default:"1m" allowed:"30s..1h" desc:"longest time of one request"`
+
+	Postgres        process.DSN   `envconfig:"PGVECTOR_URL" desc:"Postgres with pgvector 0.8 or later, postgres://user:password@host:5432/database; not set: DATABASE_URL when that is Postgres"`
+	PostgresTimeout time.Duration `envconfig:"PGVECTOR_TIMEOUT" default:"1m" allowed:"1s..1h" desc:"longest time of one statement"`
+}
+
+// In returns the settings with the address of pgvector: without one of its own it lies in the installation's database, if that is
+// Postgres.
+func (v Vectors) In(db database.Settings) Vectors {
+	address := db.DatabaseURL.Reveal()
+	if v.Postgres.Empty() && (strings.HasPrefix(address, "postgres://") || strings.HasPrefix(address, "postgresql://")) {
+		v.Postgres = db.DatabaseURL
+	}
+	return v
+}
+
+// pgvector is the store's view of the settings.
+func (v Vectors) pgvector() pgvector.Config {
+	return pgvector.Config{URL: v.Postgres.Reveal(), Timeout: v.PostgresTimeout}
+}
+
+// Missing is the setting without which there is no vector store; empty: none is missing.
+func (v Vectors) Missing() string {
+	switch {
+	case v.Kind == "chroma" && v.URL.Empty():
+		return "CHROMA_BASE_URL"
+	case v.Kind == "pgvector" && v.Postgres.Empty():
+		return "PGVECTOR_URL"
+	}
+	return ""
 }
 
 // Embedding says who makes vectors.
@@ -90,10 +121,13 @@ func (w Workflows) Validate() error {
 	return errors.Join(errs...)
 }
 
-// Validate says that Chroma is needed unless vectors are embedded.
+// Validate says that the server of the vector store is needed unless vectors are embedded.
 func (v Vectors) Validate() error {
-	if v.Kind == "chroma" && v.URL.Empty() {
-		return process.BadSetting("CHROMA_BASE_URL", "is not set: VECTOR_STORE=chroma keeps vectors there")
+	switch missing := v.Missing(); {
+	case v.Kind == "pgvector" && missing != "":
+		return process.BadSetting(missing, "is not set, nor is DATABASE_URL a Postgres: VECTOR_STORE=pgvector keeps vectors there")
+	case missing != "":
+		return process.BadSetting(missing, "is not set: VECTOR_STORE=%s keeps vectors there", v.Kind)
 	}
 	return nil
 }
@@ -121,7 +155,7 @@ type Shared struct {
 
 // Validate names all that a service needs and does not have (design D16).
 func (s Shared) Validate() error {
-	return errors.Join(s.Store.Validate(), queue.Validate(s.Queue, s.Kafka), s.Vectors.Validate(), s.Workflows.Validate(), s.Accept.Validate(), s.Tasks.Policy(true).Validate())
+	return errors.Join(s.Store.Validate(), queue.Validate(s.Queue, s.Kafka), s.Vectors.In(s.Store).Validate(), s.Workflows.Validate(), s.Accept.Validate(), s.Tasks.Policy(true).Validate())
 }
 
 // Policy is the state machine's view of the settings.

@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/millweir/millweir/pkg/process"
+	"github.com/millweir/millweir/pkg/wiring/database"
 	"github.com/millweir/millweir/pkg/wiring/queue"
 )
 
@@ -34,6 +35,23 @@ func TestDeadLettersAreOwedWhereRedisKeepsThem(t *testing.T) {
 	require.True(t, s.Policy().DLQ)
 	s.Queue.Kind = queue.Kafka
 	require.False(t, s.Policy().DLQ)
+}
+
+// pgvector lies where PGVECTOR_URL says, else in the installation's own Postgres.
+func TestPGVectorLiesInTheDatabase(t *testing.T) {
+	t.Parallel()
+	v := Vectors{Kind: "pgvector"}
+	on := func(address string) database.Settings {
+		return database.Settings{DatabaseURL: process.NewDSN(address), MySQLDSN: process.NewDSN("u:p@tcp(h)/m")}
+	}
+	require.Equal(t, "postgres://h/main", v.In(on("postgres://h/main")).Postgres.Reveal())
+	require.Equal(t, "postgresql://h/main", v.In(on("postgresql://h/main")).Postgres.Reveal())
+	for _, other := range []string{"mysql://h/main", "sqlite:x.db", ""} {
+		require.ErrorContains(t, v.In(on(other)).Validate(), "PGVECTOR_URL: is not set", other)
+	}
+	v.Postgres = process.NewDSN("postgres://h/vectors")
+	require.Equal(t, "postgres://h/vectors", v.In(on("postgres://h/main")).Postgres.Reveal())
+	require.NoError(t, v.In(on("mysql://h/main")).Validate())
 }
 
 func TestChromaNeedsAnAddress(t *testing.T) {

@@ -53,7 +53,7 @@ func Open(ctx context.Context, env *process.Env, s Settings) (*Inspected, error)
 		return nil, err
 	}
 	out.DB = db.Store
-	err = errors.Join(out.openQueue(shared.Queue, shared.Kafka), out.openFiles(shared.Uploads), out.openVectors(shared.Vectors), p.OpenEmbedder(shared.Embedding),
+	err = errors.Join(out.openQueue(shared.Queue, shared.Kafka), out.openFiles(shared.Uploads), out.openVectors(shared.Vectors.In(shared.Store)), p.OpenEmbedder(shared.Embedding),
 		out.openCopies(db.Store, env, s.Rabbit))
 	if err != nil {
 		p.Close()
@@ -115,8 +115,8 @@ func (i *Inspected) openVectors(v documents.Vectors) error {
 	case v.Kind == "embedded" && errors.Is(err, os.ErrNotExist):
 		i.Without = append(i.Without, "the vectors (VECTOR_DIR "+v.Dir+" does not exist)")
 		return nil
-	case v.Kind != "embedded" && v.URL.Empty():
-		i.Without = append(i.Without, "the vectors (CHROMA_BASE_URL is not set)")
+	case v.Missing() != "":
+		i.Without = append(i.Without, "the vectors ("+v.Missing()+" is not set)")
 		return nil
 	}
 	if err := i.parts.OpenVectors(v); err != nil {

@@ -130,7 +130,11 @@ func defaults(o options) (stop func(), err error) {
 	if os.Getenv("MYSQL_DSN") == "" {
 		set["DATABASE_URL"] = "sqlite:" + filepath.Join(o.data, "millweir.db")
 	}
-	if os.Getenv("CHROMA_BASE_URL") == "" {
+	switch { // what is set decides (design D16); chroma is the services' own default
+	case os.Getenv("CHROMA_BASE_URL") != "":
+	case os.Getenv("PGVECTOR_URL") != "":
+		set["VECTOR_STORE"] = "pgvector"
+	default:
 		set["VECTOR_STORE"] = "embedded"
 	}
 	name, start := "REDIS_URL", embedded.Start

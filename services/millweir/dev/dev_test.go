@@ -212,3 +212,29 @@ func TestEnvFileWinsOverEmbeddedDefaults(t *testing.T) {
 	require.Equal(t, process.ExitUsage, Run(t.Context(), []string{"--env-file=" + file, "--data", t.TempDir()}, io.Discard, &logs))
 	require.Contains(t, logs.String(), "INGEST_MAX_CRASHES")
 }
+
+// What is set decides where vectors are kept (design D16).
+func TestVectorStoreIsChosenByItsAddress(t *testing.T) {
+	for name, c := range map[string]struct {
+		set  map[string]string
+		want string
+	}{
+		"nothing":         {nil, "embedded"},
+		"chroma":          {map[string]string{"CHROMA_BASE_URL": "http://h:8000"}, ""}, // the services' own default
+		"pgvector":        {map[string]string{"PGVECTOR_URL": "postgres://h/db"}, "pgvector"},
+		"both":            {map[string]string{"PGVECTOR_URL": "postgres://h/db", "CHROMA_BASE_URL": "http://h:8000"}, ""},
+		"said by name":    {map[string]string{"PGVECTOR_URL": "postgres://h/db", "VECTOR_STORE": "embedded"}, "embedded"},
+		"of the database": {map[string]string{"DATABASE_URL": "postgres://h/db", "VECTOR_STORE": "pgvector"}, "pgvector"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for _, name := range []string{"UPLOAD_DIR", "VECTOR_DIR", "VECTOR_STORE", "AUTH_MODE", "DATABASE_URL", "MYSQL_DSN", "INGEST_QUEUE", "HTTP_ADDR", "CHROMA_BASE_URL", "PGVECTOR_URL"} {
+				t.Setenv(name, c.set[name])
+			}
+			t.Setenv("REDIS_URL", "redis://h") // or one is started
+			stop, err := defaults(options{data: t.TempDir()})
+			require.NoError(t, err)
+			stop()
+			require.Equal(t, c.want, os.Getenv("VECTOR_STORE"))
+		})
+	}
+}

@@ -62,6 +62,35 @@ func TestServicesOnPostgresSentinelAndChroma(t *testing.T) {
 	requireWorks(t, fleet(t, []string{database, "REDIS_URL=" + set.URL(), "CHROMA_BASE_URL=" + labserver.Chroma(t).URL("")}, 2))
 }
 
+// One Postgres with pgvector keeps tasks, documents and vectors: VECTOR_STORE=pgvector needs no address of its own.
+func TestServicesOnPGVector(t *testing.T) {
+	t.Parallel()
+	embeddings := embedtest.Start(t, embedtest.Options{})
+	env := []string{
+		"DATABASE_URL=" + labserver.PGVectorDatabase(t), "VECTOR_STORE=pgvector", "REDIS_URL=" + labserver.RedisURL(t), "UPLOAD_DIR=" + t.TempDir(),
+		"EMBEDDING_BASE_URL=" + embeddings.URL, "EMBEDDING_MODEL=test", "EMBEDDING_API=openai", "INGEST_SWEEP_INTERVAL_MS=200",
+	}
+	migrate(t, env...)
+	c := fleet(t, env, 2)
+	requireWorks(t, c)
+
+	nearest := func() []hit {
+		var v struct {
+			Hits    []hit `json:"hits"`
+			Partial bool  `json:"partial"`
+		}
+		c.json(http.MethodPost, "/api/knowledge/search", `{"query":"opal","mode":"vector","topK":3}`).into(t, http.StatusOK, &v)
+		require.False(t, v.Partial)
+		return v.Hits
+	}
+	v := c.ingested("stones.txt", prose("opal", 3))
+	require.Equal(t, v.DocumentID, nearest()[0].DocumentID)
+	code, out := run(t, "millweir", env, "fsck", "--deep")
+	require.Zero(t, code, out)
+	c.do(http.MethodDelete, documents+"/"+v.DocumentID, nil).into(t, http.StatusNoContent, nil)
+	require.Empty(t, nearest())
+}
+
 func TestServicesOnMariaDBOverTLSRedis(t *testing.T) {
 	t.Parallel()
 	dsn := "MYSQL_DSN=" + labserver.MySQLDatabase(t)

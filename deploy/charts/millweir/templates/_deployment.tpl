@@ -5,7 +5,7 @@
 {{- $given := include "millweir.given" . | fromYaml -}}
 {{- $secret := include "millweir.secretName" .root -}}
 {{- $own := dict "HTTP_ADDR" ":8081" "OPERATOR_ADDR" (printf ":%v" $service.operatorPort) "INGEST_QUEUE" (include "millweir.transport" .)
-  "UPLOAD_DIR" "/uploads" "VECTOR_STORE" "chroma" -}}
+  "UPLOAD_DIR" "/uploads" "VECTOR_STORE" .root.Values.vectorStore -}}
 {{- if .root.Values.workflowsSecret }}{{ $_ := set $own "WORKFLOWS_FILE" "/workflows/workflows.yaml" }}{{ end -}}
 {{- range $name := $settings.plain }}
 {{- if hasKey $own $name }}

@@ -412,7 +412,7 @@ func failure(err error, format string, args ...any) error {
 	case errors.Is(err, ErrDamaged):
 		f.Remedy = "Restore the file from a backup, or move it away and run `millweir fsck --repair`."
 	case errors.Is(err, ErrFull):
-		f.Remedy = "The built-in vector store is full: delete documents or set VECTOR_STORE=chroma."
+		f.Remedy = "The built-in vector store is full: delete documents or set VECTOR_STORE=chroma or pgvector."
 	default:
 		f.Remedy = "The built-in vector store cannot write or read its files: check the disk under the data directory."
 	}

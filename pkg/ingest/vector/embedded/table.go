@@ -1,7 +1,6 @@
 package embedded
 
 import (
-	"math"
 	"runtime"
 	"slices"
 	"sync"
@@ -16,8 +15,6 @@ const (
 	blockRows = 1024
 	// parallelRows is from how many rows on a scan is worth a second core.
 	parallelRows = 8192
-	// unitSlack is how far from 1 the square of a length may be and count as 1: rewriting a file then changes no value.
-	unitSlack = 1e-6
 )
 
 // table holds the live rows of one base in memory. Its values have length 1, so that a dot product is the cosine.
@@ -62,7 +59,7 @@ func (t *table) upsert(id, document, birth string, values []float32) {
 	} else {
 		id = t.rows[i].id
 	}
-	unitInto(t.values(i), values)
+	vector.UnitInto(t.values(i), values)
 	t.rows[i] = tableRow{id: id, document: unique.Make(document), birth: unique.Make(birth)}
 }
 
@@ -122,7 +119,7 @@ func (t *table) vector(i int) ingest.Vector {
 // search finds the k rows with the largest cosine; births nil: of all.
 func (t *table) search(query []float32, k int, births map[string]bool) []ingest.Hit {
 	unit := make([]float32, len(query))
-	unitInto(unit, query)
+	vector.UnitInto(unit, query)
 	workers := min(runtime.GOMAXPROCS(0), len(t.rows)/parallelRows+1)
 	share := (len(t.rows) + workers - 1) / workers
 	tops := make([]topK, workers)
@@ -151,22 +148,6 @@ func (t *table) scan(top *topK, unit []float32, start, end int, births map[strin
 			continue
 		}
 		top.offer(t.rows[i].id, float64(dot(unit, t.values(i))))
-	}
-}
-
-// unitInto writes values at length 1 into unit.
-func unitInto(unit, values []float32) {
-	var square float64
-	for _, v := range values {
-		square += float64(v) * float64(v)
-	}
-	if math.Abs(square-1) <= unitSlack {
-		copy(unit, values)
-		return
-	}
-	length := math.Sqrt(square)
-	for i, v := range values {
-		unit[i] = float32(float64(v) / length)
 	}
 }
 

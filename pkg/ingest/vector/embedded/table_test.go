@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/millweir/millweir/pkg/ingest"
+	"github.com/millweir/millweir/pkg/ingest/vector"
 )
 
 func randomValues(r *rand.Rand, dim int) []float32 {
@@ -53,7 +54,7 @@ func TestTableAgainstModel(t *testing.T) {
 
 func unitOf(values []float32) []float32 {
 	unit := make([]float32, len(values))
-	unitInto(unit, values)
+	vector.UnitInto(unit, values)
 	return unit
 }
 
