@@ -32,6 +32,9 @@ var (
 	ErrChanged          = errors.New("changed since it was read")                                   // 412
 	ErrReplaySuperseded = errors.New("a later upload is visible")                                   // 409 SUPERSEDED
 	ErrDocumentDeleted  = errors.New("its document or file is gone")                                // 409 DOCUMENT_DELETED
+	ErrVersionNotFound  = errors.New("version not found")                                           // 404
+	ErrVersionVisible   = errors.New("the version is the visible one")                              // 409
+	ErrVersionGone      = errors.New("the version's content is not kept")                           // 409
 )
 
 // Caller is who asks: a scope and what the audit and the traces show.
@@ -61,6 +64,13 @@ type Upload struct {
 	Unclaimed      string   // the request's key as BeginKey takes it, if nobody claimed it; empty: claimed, or none
 	Force          bool     // take the same bytes in again, as a new version of the same document
 	Lost           *Lost    // nil: a new upload
+	Kept           *Kept    // nil: File was received
+}
+
+// Kept is an upload whose File is a stored one already: the content of an earlier version of the document, taken in again (design D8).
+// Title and Metadata are that version's.
+type Kept struct {
+	Version int64 // as the request names it, for its idempotency key; 0: it names none
 }
 
 // Lost is an upload that was accepted and whose rows were lost with the database (design D19): it gets them again. Its base is made
@@ -271,6 +281,11 @@ type Service interface {
 	// It returns a result or an error for each upload, as if they came one after the other.
 	// Errors: ErrBaseNotFound, ErrDocumentNotFound, ErrKeyReused, ErrKeyInUse, ErrBacklogFull, *TextError, taskstate.ErrUnavailable.
 	AcceptAll(ctx context.Context, c Caller, uploads []Upload) ([]Accepted, []error)
+
+	// Rollback makes a new version of the content of an earlier one; version 0: the last one before the visible one that differs from it.
+	// key is an idempotency key; empty: none. The caller's guard is asked about the document.
+	// Errors: ErrDocumentNotFound, ErrVersionNotFound, ErrVersionVisible, ErrVersionGone, and those of AcceptAll.
+	Rollback(ctx context.Context, c Caller, documentID string, version int64, key string) (Accepted, error)
 
 	// Submit makes tasks of other types than a document's: a result or an error for each request.
 	// Errors: ErrKeyReused, ErrBacklogFull, tasks.ErrUnknownType, taskstate.ErrUnavailable, taskstate.ErrOutcomeUnknown.

@@ -186,6 +186,11 @@ type BaseChange struct {
 	Chunking   Optional[Chunking] `json:"chunking,omitzero"`    // null: the operator's
 }
 
+// Rollback asks for the content of an earlier version of a document.
+type Rollback struct {
+	Version *int64 `json:"version,omitempty"` // nil: the last one before the visible one that differs from it
+}
+
 // Reindex asks for a base's outdated documents to be made anew.
 type Reindex struct {
 	DryRun bool `json:"dryRun,omitempty"` // only count

@@ -10,9 +10,25 @@ import (
 	"github.com/millweir/millweir/pkg/wire"
 )
 
-// documents shows what was taken in.
+// documents shows what was taken in, and goes back to what was there before.
 func documents(a *App) *cobra.Command {
-	return Group("documents", "show documents", documentsList(a))
+	return Group("documents", "show documents, and go back to earlier versions", documentsList(a), documentsRollback(a))
+}
+
+func documentsRollback(a *App) *cobra.Command {
+	var version int64
+	c := Verb("rollback ID [--version N]", "make a new version of the content of an earlier one", Needs("a document id"),
+		func(ctx context.Context, args []string) error {
+			var wish wire.Rollback
+			if version != 0 {
+				wish.Version = &version
+			}
+			return posted(ctx, a, "/api/knowledge/documents/"+url.PathEscape(args[0])+"/rollback", wish, func(f fields, t wire.AcceptedTask) {
+				printTask(f, t.Task)
+			})
+		})
+	c.Flags().Int64Var(&version, "version", 0, "its number; 0: the last one before the visible one that differs from it")
+	return c
 }
 
 func documentsList(a *App) *cobra.Command {

@@ -351,6 +351,32 @@ VALUES (@rows:5);
 -- name: DocumentNext
 UPDATE knowledge_document SET last_no = ? WHERE id = ?;
 
+-- ---------------------------------------------------------------- rollback
+
+-- The version that a rollback goes back to when none is named, and whose file is kept for it: the last superseded one that differs from
+-- the visible one in what its user gave. A version that re-indexing has made of the same bytes does not.
+-- name: VersionKept
+SELECT v.id, v.no
+FROM knowledge_document d
+JOIN document_version s ON s.id = d.visible_version_id
+JOIN document_version v ON v.document_id = d.id
+WHERE d.id = ? AND v.state = 'SUPERSEDED' AND v.file_id <> ''
+  AND (v.file_id <> s.file_id OR v.title <> s.title OR COALESCE(v.metadata, '') <> COALESCE(s.metadata, ''))
+ORDER BY v.no DESC
+LIMIT 1;
+
+-- What a version was made of, as far as it is kept.
+-- name: VersionContent
+SELECT v.state, v.title, COALESCE(v.metadata, ''), COALESCE(f.id, ''), COALESCE(f.sha256, ''), COALESCE(f.bytes, 0), COALESCE(f.original_name, ''),
+       COALESCE(f.media_type, ''), COALESCE(b.payload, '')
+FROM document_version v
+LEFT JOIN stored_file f ON f.id = v.file_id
+LEFT JOIN ingest_task_body b ON b.id = v.task_id
+WHERE v.document_id = ? AND v.no = ?;
+
+-- name: DocumentVisibleNo
+SELECT visible_no FROM knowledge_document WHERE id = ? AND user_id = ? AND deleted_at IS NULL;
+
 -- ---------------------------------------------------------------- delete
 
 -- name: DocumentReachable
@@ -459,7 +485,7 @@ SELECT DISTINCT file_id FROM document_version WHERE document_id = ? AND file_id 
 SELECT DISTINCT v.file_id
 FROM document_version v
 JOIN knowledge_document d ON d.id = v.document_id
-WHERE v.document_id = ? AND v.file_id <> '' AND v.state IN ('SUPERSEDED', 'ABANDONED') AND v.upload_no < d.visible_upload_no
+WHERE v.document_id = ? AND v.id <> ? AND v.file_id <> '' AND v.state IN ('SUPERSEDED', 'ABANDONED') AND v.upload_no < d.visible_upload_no
 ORDER BY v.file_id;
 
 -- name: DocumentUnlink
@@ -468,7 +494,7 @@ UPDATE document_version SET file_id = '' WHERE document_id = ? AND file_id IN (@
 -- name: OutdatedUnlink
 UPDATE document_version
 SET file_id = ''
-WHERE document_id = ? AND state IN ('SUPERSEDED', 'ABANDONED')
+WHERE document_id = ? AND id <> ? AND state IN ('SUPERSEDED', 'ABANDONED')
   AND upload_no < (SELECT d.visible_upload_no FROM knowledge_document d WHERE d.id = document_version.document_id)
   AND file_id IN (@list);
 
