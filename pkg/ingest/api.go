@@ -32,6 +32,7 @@ var (
 	ErrChanged          = errors.New("changed since it was read")                                   // 412
 	ErrReplaySuperseded = errors.New("a later upload is visible")                                   // 409 SUPERSEDED
 	ErrDocumentDeleted  = errors.New("its document or file is gone")                                // 409 DOCUMENT_DELETED
+	ErrNoDeletion       = errors.New("no deletion of this document is known")                       // 404
 	ErrVersionNotFound  = errors.New("version not found")                                           // 404
 	ErrVersionVisible   = errors.New("the version is the visible one")                              // 409
 	ErrVersionGone      = errors.New("the version's content is not kept")                           // 409
@@ -120,6 +121,21 @@ type Document struct {
 	Pages                        int
 	LatestTaskID                 string
 	CreatedAt, UpdatedAt         time.Time
+}
+
+// Deletion is a row of document_deletion: what was removed of a deleted document, which is gone, and when that was seen.
+type Deletion struct {
+	DocumentID, UserID, BaseID string
+	SHA256                     string // of the newest upload
+	Bytes                      int64  // of the newest upload
+	Versions                   int64
+	Segments                   int64  // rows that were removed
+	Vectors                    int64  // that were deleted, and that the vector store then said it does not hold
+	Files                      int    // stored files that were removed
+	By                         string // kind:name of who deleted it
+	DeletedAt                  time.Time
+	RemovedAt                  time.Time // when rows, vectors and files were gone; zero: not yet
+	VerifiedAt                 time.Time // when its words in the index and the embeddings of its texts were gone too; zero: not yet
 }
 
 // Base is a row of knowledge_base.
@@ -314,6 +330,9 @@ type Service interface {
 	Segments(ctx context.Context, c Caller, documentID string, after, limit int) ([]Segment, error)
 	// DeleteDocument takes the document out of every search at once; files and vectors follow.
 	DeleteDocument(ctx context.Context, c Caller, id string) error
+
+	// Deletion is the receipt of a deleted document. ErrNoDeletion.
+	Deletion(ctx context.Context, c Caller, documentID string) (Deletion, error)
 
 	CreateBase(ctx context.Context, c Caller, name string, s BaseSettings) (Base, error)
 	// ChangeBase changes settings of a base; it returns the base afterwards.

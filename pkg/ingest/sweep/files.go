@@ -24,6 +24,8 @@ const (
 func (a *Sweeper) unlinkAll(ctx context.Context, document string, s *Swept) error {
 	return a.unlink(ctx, document, "DocumentFiles", "DocumentUnlink", s, func(context.Context, taskstate.Tx) ([]any, error) {
 		return []any{document}, nil
+	}, func(ctx context.Context, tx taskstate.Tx, paths []string) error {
+		return receipts{a}.noteFiles(ctx, tx, document, paths)
 	})
 }
 
@@ -33,14 +35,15 @@ func (a *Sweeper) unlinkOutdated(ctx context.Context, document string, s *Swept)
 	return a.unlink(ctx, document, "OutdatedFiles", "OutdatedUnlink", s, func(ctx context.Context, tx taskstate.Tx) ([]any, error) {
 		kept, _, err := a.cat.Kept(ctx, tx, document)
 		return []any{document, kept}, err
-	})
+	}, nil)
 }
 
 // unlink removes a document's links to files, and each file's row when no other link is left, both under the row's lock;
 // the file itself goes after the commit. A crash in between leaves a file without a row, which goes after a day.
-// which gives the parameters of both statements, under the document's lock.
+// which gives the parameters of both statements, under the document's lock; note, unless it is nil, writes down what will be removed.
 func (a *Sweeper) unlink(
 	ctx context.Context, document, find, cut string, s *Swept, which func(context.Context, taskstate.Tx) ([]any, error),
+	note func(ctx context.Context, tx taskstate.Tx, paths []string) error,
 ) error {
 	if err := a.mount.CheckFolder(ctx); err != nil {
 		return fmt.Errorf("let files go: %w", err) // what is not seen is not removed
@@ -87,7 +90,10 @@ func (a *Sweeper) unlink(
 				paths = append(paths, path)
 			}
 		}
-		return nil
+		if note == nil || len(paths) == 0 {
+			return nil
+		}
+		return note(ctx, tx, paths)
 	})
 	if err != nil {
 		return fmt.Errorf("let files go: %w", err)

@@ -43,6 +43,9 @@ func (s *site) belonging(r web.Route) belongings {
 		step("operator", "/internal/tasks/"+task.TaskID+"/suspend")
 	case strings.HasSuffix(r.Path, "/retry"), strings.HasSuffix(r.Path, "/events"):
 		step("owner", "/api/knowledge/tasks/"+task.TaskID+"/cancel")
+	case strings.HasSuffix(r.Path, "/deletion"):
+		w := s.do(s.request(s.secrets["owner"], http.MethodDelete, "/api/knowledge/documents/"+o.document, nil))
+		require.Equal(s.t, http.StatusNoContent, w.Code, w.Body.String())
 	case strings.HasSuffix(r.Path, "/rollback"):
 		s.earlierVersion(o.document)
 	case strings.Contains(r.Path, ":keyId"):

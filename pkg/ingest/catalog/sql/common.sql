@@ -394,6 +394,63 @@ SET deleted_at = ?, updated_at = ?, same_sha256 = NULL, visible_version_id = NUL
     segment_count = 0, sweep_at = ?, sweep_pass = 0
 WHERE deleted_at IS NULL AND id IN (@list);
 
+-- name: DeletionsOf
+SELECT d.id, d.user_id, d.base_id, d.content_sha256, d.bytes, (SELECT COUNT(*) FROM document_version v WHERE v.document_id = d.id)
+FROM knowledge_document d
+WHERE d.id IN (@list)
+ORDER BY d.id;
+
+-- A document that was deleted before, and came back with a restore.
+-- name: DeletionsForget
+DELETE FROM document_deletion WHERE document_id IN (@list);
+
+-- name: DeletionsInsert
+INSERT INTO document_deletion (document_id, user_id, base_id, content_sha256, bytes, versions, segments, vectors, files, deleted_by, deleted_at, sweep_at)
+VALUES (@rows:12);
+
+-- name: Deletion
+SELECT document_id, user_id, base_id, content_sha256, bytes, versions, segments, vectors, files, deleted_by, deleted_at, removed_at, verified_at
+FROM document_deletion
+WHERE document_id = ? AND (? = 1 OR user_id = ?);
+
+-- name: DeletionSegments
+UPDATE document_deletion SET segments = segments + ? WHERE document_id = ?;
+
+-- name: DeletionVectors
+UPDATE document_deletion SET vectors = vectors + ? WHERE document_id = ?;
+
+-- name: DeletionFiles
+SELECT files FROM document_deletion WHERE document_id = ?;
+
+-- name: DeletionSetFiles
+UPDATE document_deletion SET files = ? WHERE document_id = ?;
+
+-- name: DeletionRemoved
+UPDATE document_deletion SET removed_at = ? WHERE document_id = ? AND removed_at IS NULL;
+
+-- name: DeletionsDue
+SELECT DISTINCT base_id FROM document_deletion WHERE sweep_at <= ? ORDER BY base_id LIMIT ?;
+
+-- All of a base whose rows, vectors and files were gone before a time, so that one look at its index serves them.
+-- name: DeletionsWaiting
+SELECT document_id, files FROM document_deletion
+WHERE base_id = ? AND verified_at IS NULL AND deleted_at <= ? AND removed_at <= ?
+ORDER BY document_id
+LIMIT ?;
+
+-- What may be left of a document: nothing. Metadata and names of vectors go before or with its versions.
+-- name: DeletionLeft
+SELECT 'document' FROM knowledge_document WHERE id = ?
+UNION ALL SELECT 'version' FROM document_version WHERE document_id = ?
+UNION ALL SELECT 'segment' FROM knowledge_segment WHERE document_id = ?
+LIMIT 1;
+
+-- name: DeletionVerified
+UPDATE document_deletion SET verified_at = ?, sweep_at = ? WHERE document_id = ? AND verified_at IS NULL;
+
+-- name: DeletionsLater
+UPDATE document_deletion SET sweep_at = ? WHERE base_id = ? AND verified_at IS NULL AND sweep_at < ?;
+
 -- ---------------------------------------------------------------- sweep: versions
 
 -- name: VersionsDue

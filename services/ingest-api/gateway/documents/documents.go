@@ -32,6 +32,7 @@ func (g *Handler) Routes() []web.Route {
 		web.On(http.MethodGet, documents, web.AccessRead, append([]string{"metadata"}, filters...), g.listDocuments),
 		web.On(http.MethodGet, one, web.AccessRead, nil, web.Of(web.DocumentID, g.getDocument)),
 		web.On(http.MethodDelete, one, web.AccessWrite, nil, web.Of(web.DocumentID, g.deleteDocument)),
+		web.On(http.MethodGet, one+"/deletion", web.AccessRead, nil, web.Of(web.DocumentID, g.deletion)),
 		web.On(http.MethodGet, one+"/segments", web.AccessRead, []string{"cursor", "limit"}, web.Of(web.DocumentID, g.listSegments)),
 		web.On(http.MethodPost, "/api/knowledge/search", web.AccessRead, nil, g.search),
 		web.On(http.MethodGet, bases, web.AccessRead, filters, g.listBases),
@@ -91,6 +92,10 @@ func (g *Handler) deleteDocument(c *gin.Context, id string) error {
 	who := g.Trail.Acting(c, audit.DocumentDelete, id, "")
 	who.Guard = views.IfMatch(c)
 	return web.NoContent(c, g.Svc.DeleteDocument(c.Request.Context(), who, id))
+}
+
+func (g *Handler) deletion(c *gin.Context, id string) error {
+	return web.Show(c, views.Deletion)(g.Svc.Deletion(c.Request.Context(), web.Caller(c), id))
 }
 
 func (g *Handler) listSegments(c *gin.Context, id string) error {

@@ -37,6 +37,19 @@ func Accepted(a ingest.Accepted, fileName string) wire.AcceptedTask {
 	return v
 }
 
+// Deletion is a receipt.
+func Deletion(d ingest.Deletion) wire.Deletion {
+	v := wire.Deletion{
+		DocumentID: d.DocumentID, KnowledgeBaseID: d.BaseID, State: wire.DeletionPending, SHA256: d.SHA256, Bytes: d.Bytes, Versions: d.Versions,
+		Segments: d.Segments, Vectors: d.Vectors, Files: d.Files, DeletedBy: d.By,
+		DeletedAt: wire.At(d.DeletedAt), RemovedAt: wire.MaybeAt(d.RemovedAt), VerifiedAt: wire.MaybeAt(d.VerifiedAt),
+	}
+	if !d.VerifiedAt.IsZero() {
+		v.State = wire.DeletionVerified
+	}
+	return v
+}
+
 func Segment(s ingest.Segment) wire.Segment {
 	return wire.Segment{
 		Index: s.Index, Text: s.Text, Page: wire.NullInt(s.Page), PageFrom: wire.NullInt(s.Page), PageTo: wire.NullInt(ingest.LastPage(s.Page, s.PageBreaks)),

@@ -33,6 +33,7 @@ const (
 	CodeNotFound             = "NOT_FOUND"
 	CodeTaskNotFound         = "TASK_NOT_FOUND"
 	CodeDocumentNotFound     = "DOCUMENT_NOT_FOUND"
+	CodeNoDeletion           = "DELETION_NOT_FOUND"
 	CodeVersionNotFound      = "VERSION_NOT_FOUND"
 	CodeVersionVisible       = "VERSION_IS_VISIBLE"
 	CodeVersionGone          = "VERSION_GONE"
@@ -115,6 +116,7 @@ var Kinds = map[string]errorKind{
 	CodeNotFound:           {http.StatusNotFound, "There is nothing at this address.", "Look up the address in /docs."},
 	CodeTaskNotFound:       {http.StatusNotFound, "There is no such task.", "Check the id; only tasks of your own can be seen."},
 	CodeDocumentNotFound:   {http.StatusNotFound, "There is no such document.", "Check the id; only documents of your own can be seen, and deleted ones are gone."},
+	CodeNoDeletion:         {http.StatusNotFound, "There is no receipt of a deletion.", "Check the id; only documents of your own that were deleted have one, since migration 020."},
 	CodeVersionNotFound:    {http.StatusNotFound, "The document never had this version visible.", "Leave version out to go back to the last one before the visible one."},
 	CodeBaseNotFound:       {http.StatusNotFound, "There is no such knowledge base.", "Check the id or name; GET /api/knowledge/bases lists yours."},
 	CodeAPIKeyNotFound:     {http.StatusNotFound, "There is no such API key.", "GET /internal/keys lists the keys with their ids."},

@@ -71,6 +71,7 @@ var Sentinels = []struct {
 	{taskstate.ErrNotFound, CodeTaskNotFound},
 	{ingest.ErrDocumentNotFound, CodeDocumentNotFound},
 	{ingest.ErrBaseNotFound, CodeBaseNotFound},
+	{ingest.ErrNoDeletion, CodeNoDeletion},
 	{ingest.ErrVersionNotFound, CodeVersionNotFound},
 	{ingest.ErrVersionVisible, CodeVersionVisible},
 	{ingest.ErrVersionGone, CodeVersionGone},
