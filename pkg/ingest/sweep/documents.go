@@ -71,7 +71,7 @@ func (a documentSweep) sweepDocument(ctx context.Context, d dueThing, s *Swept) 
 	if err := a.unlinkAll(ctx, d.id, s); err != nil {
 		return err
 	}
-	absent, err := receipts{a.Sweeper}.filesGone(ctx, d.id)
+	absent, err := receipts(a).filesGone(ctx, d.id)
 	if err != nil {
 		return err
 	}

@@ -58,11 +58,11 @@ func (g *Handler) Routes() []web.Route {
 	const documents = "/api/knowledge/documents"
 	form := formFields()
 	return []web.Route{
-		web.On(http.MethodPost, documents+"/upload-async", web.AccessWrite, form, g.uploadAsync),
-		web.On(http.MethodPost, documents+"/upload", web.AccessWrite, append([]string{"waitSeconds"}, form...), g.uploadSync),
-		web.On(http.MethodPost, "/api/knowledge/preview", web.AccessWrite, []string{"waitSeconds"}, g.preview),
-		web.On(http.MethodPut, documents+"/:documentId", web.AccessWrite, versionFields(), web.Of(web.DocumentID, g.putDocument)),
-		web.On(http.MethodPost, documents+"/:documentId/rollback", web.AccessWrite, nil, web.Of(web.DocumentID, g.rollback)),
+		web.On(http.MethodPost, documents+"/upload-async", web.AccessUpload, form, g.uploadAsync).In(web.BaseOfBody),
+		web.On(http.MethodPost, documents+"/upload", web.AccessUpload, append([]string{"waitSeconds"}, form...), g.uploadSync).In(web.BaseOfBody),
+		web.On(http.MethodPost, "/api/knowledge/preview", web.AccessWrite, []string{"waitSeconds"}, g.preview).In(web.BaseOfBody),
+		web.On(http.MethodPut, documents+"/:documentId", web.AccessWrite, versionFields(), web.Of(web.DocumentID, g.putDocument)).In(web.BaseOfDocument),
+		web.On(http.MethodPost, documents+"/:documentId/rollback", web.AccessWrite, nil, web.Of(web.DocumentID, g.rollback)).In(web.BaseOfDocument),
 	}
 }
 

@@ -166,7 +166,7 @@ func DocumentStatuses() []ingest.DocumentStatus {
 
 func Key(k auth.Key) wire.Key {
 	return wire.Key{
-		KeyID: k.ID, UserID: k.UserID, Name: k.Name, Role: k.Role, Scopes: k.Scopes.Names(), Shown: k.Shown, CreatedAt: wire.At(k.CreatedAt),
+		KeyID: k.ID, UserID: k.UserID, Name: k.Name, Role: k.Role, Scopes: k.Scopes.Names(), Bases: k.Bases, Shown: k.Shown, CreatedAt: wire.At(k.CreatedAt),
 		ExpiresAt: wire.MaybeAt(k.ExpiresAt), RevokedAt: wire.MaybeAt(k.RevokedAt), LastUsedAt: wire.MaybeAt(k.LastUsedAt),
 	}
 }

@@ -110,7 +110,7 @@ var Kinds = map[string]errorKind{
 	CodeChatRequired:       {http.StatusUnprocessableEntity, "The request names no chat.", "Send chatId, or metadata.chat_id: whose conversation the workflow is about; any text of your own will do."},
 	CodeUnauthenticated:    {http.StatusUnauthorized, "This address needs a valid API key or token.", "Send `Authorization: Bearer mw_live_…`; ask an operator for a key if yours has ended."},
 	CodeForbidden:          {http.StatusForbidden, "This address needs the operator role.", "Use a key or token with the operator role."},
-	CodeScope:              {http.StatusForbidden, "The key or token is not good for this.", "Use one with the scope that the message names."},
+	CodeScope:              {http.StatusForbidden, "The key or token is not good for this.", "Use one that is good for what the message names, or ask an operator for one."},
 	CodeCrossOrigin:        {http.StatusForbidden, "A browser sent this request for another site.", "Call the API from its own origin or from a program."},
 	CodeHostNotAllowed:     {http.StatusForbidden, "With AUTH_MODE=none only requests to this machine's own loopback names are answered.", "Use http://127.0.0.1 or http://localhost, or run with AUTH_MODE=keys."},
 	CodeNotFound:           {http.StatusNotFound, "There is nothing at this address.", "Look up the address in /docs."},
