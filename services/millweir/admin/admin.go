@@ -182,7 +182,7 @@ type shownKey struct {
 	UserID     string     `json:"userId"`
 	Role       string     `json:"role"`
 	Scopes     string     `json:"scopes"`
-	Bases      []string   `json:"knowledgeBases"`
+	Bases      []string   `json:"knowledgeBases,omitempty"`
 	Shown      string     `json:"shown"`
 	Name       string     `json:"name"`
 	CreatedAt  *time.Time `json:"createdAt"`
