@@ -131,7 +131,7 @@ func (k *Keys) entryOf(ctx context.Context, key Key, dbNow, now time.Time) entry
 	if bad != nil { // of a release that did not judge it; fsck lists the rows of such a user
 		k.log.WarnContext(ctx, "auth: API key of an invalid user id refused", slog.String("key_id", key.ID), slog.Any("error", bad))
 	}
-	e := entry{at: now, valid: key.RevokedAt.IsZero() && bad == nil, who: Principal{UserID: key.UserID, Role: key.Role, Scopes: key.Scopes, KeyID: key.ID}}
+	e := entry{at: now, valid: key.RevokedAt.IsZero() && bad == nil, who: Principal{UserID: key.UserID, Role: key.Role, Scopes: key.Scopes, KeyID: key.ID, Bases: key.Bases}}
 	if !key.ExpiresAt.IsZero() {
 		// The database's clock made the time, so what is left is counted by it and kept on ours.
 		left := key.ExpiresAt.Sub(dbNow)

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"time"
 	"unicode"
@@ -19,6 +20,9 @@ import (
 	"github.com/millweir/millweir/pkg/taskstate"
 )
 
+// maxBases is how many knowledge bases a key can be limited to.
+const maxBases = 50
+
 // maxName is the most characters of a key's name, as the column has it.
 const maxName = 190
 
@@ -31,6 +35,7 @@ type NewKey struct {
 	Name   string // for people; may be empty
 	Role   taskstate.Role
 	Scopes Scopes        // the zero set stands for all
+	Bases  []string      // ids or names of knowledge bases of its user that it is limited to; empty: it reaches all
 	TTL    time.Duration // 0: it does not end by itself
 	By     audit.Source  // who makes it, for the audit log
 }
@@ -47,6 +52,10 @@ func (n NewKey) validate() error {
 		return fmt.Errorf("%w: name has to be text of at most %d characters", ErrInvalidInput, maxName)
 	case n.Role != taskstate.RoleUser && n.Role != taskstate.RoleOperator:
 		return fmt.Errorf("%w: role %q is not user or operator", ErrInvalidInput, n.Role)
+	case len(n.Bases) > maxBases:
+		return fmt.Errorf("%w: a key is limited to at most %d knowledge bases, %d are named", ErrInvalidInput, maxBases, len(n.Bases))
+	case len(n.Bases) > 0 && n.Role == taskstate.RoleOperator:
+		return fmt.Errorf("%w: knowledge bases limit keys of the role user, and an operator's key reaches everybody's", ErrInvalidInput)
 	case n.TTL < 0:
 		return fmt.Errorf("%w: life time %s is negative", ErrInvalidInput, n.TTL)
 	}
@@ -60,7 +69,8 @@ type Key struct {
 	Name       string
 	Role       taskstate.Role
 	Scopes     Scopes
-	Shown      string // its first 12 characters
+	Bases      []string // ids of the knowledge bases that it is limited to; nil: none
+	Shown      string   // its first 12 characters
 	CreatedAt  time.Time
 	ExpiresAt  time.Time
 	RevokedAt  time.Time
@@ -138,20 +148,46 @@ func (k *Keys) insert(ctx context.Context, secret string, in NewKey) (Key, error
 			key.ExpiresAt = key.CreatedAt.Add(in.TTL).Truncate(time.Microsecond)
 			expires = key.ExpiresAt
 		}
+		if err := k.findBases(ctx, tx, in, &key); err != nil {
+			return err
+		}
+		detail := fmt.Sprintf("%s for %s, role %s, scopes %s", key.Shown, key.UserID, key.Role, key.Scopes)
+		var bases any
+		if key.Bases != nil {
+			bases = strings.Join(key.Bases, " ")
+			detail += fmt.Sprintf(", knowledge bases %s", bases)
+		}
 		_, err := tx.ExecContext(ctx, k.q.Get("KeyInsert"),
-			key.ID, key.UserID, key.Name, string(key.Role), key.Scopes.String(), digest(secret), key.Shown, key.CreatedAt, expires)
+			key.ID, key.UserID, key.Name, string(key.Role), key.Scopes.String(), bases, digest(secret), key.Shown, key.CreatedAt, expires)
 		if err != nil {
 			return err
 		}
 		return k.audit.Note(audit.Event{
-			Action: audit.KeyCreate, Source: in.By, Target: key.ID,
-			Detail: fmt.Sprintf("%s for %s, role %s, scopes %s", key.Shown, key.UserID, key.Role, key.Scopes),
+			Action: audit.KeyCreate, Source: in.By, Target: key.ID, Detail: detail,
 		})(ctx, tx, m)
 	})
 	if err != nil {
 		return Key{}, fmt.Errorf("create API key %s: %w", key.Shown, err)
 	}
 	return key, nil
+}
+
+// findBases finds the knowledge bases that a new key is limited to. ErrInvalidInput names one that its user does not have.
+func (k *Keys) findBases(ctx context.Context, tx taskstate.Tx, in NewKey, key *Key) error {
+	key.Bases = nil
+	for _, idOrName := range in.Bases {
+		found, err := sqldb.Texts(ctx, tx, k.q.Get("KeyBase"), in.UserID, idOrName, idOrName)
+		if err != nil {
+			return err
+		}
+		if len(found) == 0 {
+			return fmt.Errorf("%w: %s has no knowledge base %q", ErrInvalidInput, in.UserID, idOrName)
+		}
+		if id := strings.TrimSpace(found[0]); !slices.Contains(key.Bases, id) {
+			key.Bases = append(key.Bases, id)
+		}
+	}
+	return nil
 }
 
 // List pages through all keys, newest first; after is the last one of the page before, nil at the start.
@@ -235,9 +271,12 @@ func (k *Keys) findAll(ctx context.Context, sums []any) (found map[string]Key, n
 func scanKey(row interface{ Scan(...any) error }, extra ...any) (Key, error) {
 	var key Key
 	var created, expires, revoked, used taskstate.DBTime
-	var scopes string
-	err := row.Scan(append(extra, &key.ID, &key.UserID, &key.Name, &key.Role, &scopes, &key.Shown, &created, &expires, &revoked, &used)...)
+	var scopes, bases string
+	err := row.Scan(append(extra, &key.ID, &key.UserID, &key.Name, &key.Role, &scopes, &bases, &key.Shown, &created, &expires, &revoked, &used)...)
 	key.Scopes = stored(scopes)
+	if bases != "" {
+		key.Bases = strings.Fields(bases)
+	}
 	key.CreatedAt, key.ExpiresAt, key.RevokedAt, key.LastUsedAt = created.Time, expires.Time, revoked.Time, used.Time
 	return key, err
 }

@@ -253,7 +253,7 @@ func TestDatabaseAway(t *testing.T) {
 func TestScopesAreKept(t *testing.T) {
 	t.Parallel()
 	everyDialect(t, func(t *testing.T, b bundle) {
-		for _, names := range [][]string{nil, {"read"}, {"write"}, {"write", "read"}} {
+		for _, names := range [][]string{nil, {"read"}, {"write"}, {"write", "read"}, {"search"}, {"upload", "search"}, {"upload", "read"}} {
 			want, err := auth.ParseScopes(names...)
 			require.NoError(t, err)
 			secret, key, err := b.Create(t.Context(), auth.NewKey{UserID: "ada", Role: taskstate.RoleUser, Scopes: want})
@@ -264,10 +264,53 @@ func TestScopesAreKept(t *testing.T) {
 			require.Equal(t, want, key.Scopes)
 			require.Equal(t, len(names) == 0 || slices.Contains(names, "read"), who.May(auth.ScopeRead))
 			require.Equal(t, len(names) == 0 || slices.Contains(names, "write"), who.May(auth.ScopeWrite))
+			require.Equal(t, who.May(auth.ScopeRead) || slices.Contains(names, "search"), who.May(auth.ScopeSearch))
+			require.Equal(t, who.May(auth.ScopeWrite) || slices.Contains(names, "upload"), who.May(auth.ScopeUpload))
+			require.Nil(t, who.Bases)
 		}
 	})
 	_, err := auth.ParseScopes("read", "admin")
 	require.ErrorIs(t, err, auth.ErrInvalidInput)
+}
+
+func TestAKeyIsLimitedToBasesOfItsUser(t *testing.T) {
+	t.Parallel()
+	everyDialect(t, func(t *testing.T, b bundle) {
+		ids := map[string]string{}
+		for i, name := range []string{"notes", "letters", "of bob", "gone"} {
+			ids[name] = fmt.Sprintf("0190a6e0-0000-7000-8000-00000000000%d", i)
+			user := "ada"
+			if name == "of bob" {
+				user = "bob"
+			}
+			require.NoError(t, b.db.InTx(t.Context(), func(ctx context.Context, tx taskstate.Tx, m taskstate.DBClock) error {
+				_, err := tx.ExecContext(ctx, `INSERT INTO knowledge_base (id, user_id, name, live_name, created_at, updated_at, sweep_at)
+					VALUES (?, ?, ?, ?, ?, ?, ?)`, ids[name], user, name, name, m.Now, m.Now, m.Now)
+				if err == nil && name == "gone" {
+					_, err = tx.ExecContext(ctx, "UPDATE knowledge_base SET deleted_at = ?, live_name = NULL WHERE id = ?", m.Now, ids[name])
+				}
+				return err
+			}))
+		}
+		want := []string{ids["notes"], ids["letters"]}
+		secret, key, err := b.Create(t.Context(), auth.NewKey{UserID: "ada", Role: taskstate.RoleUser, By: by, Bases: []string{"notes", ids["letters"], ids["notes"]}})
+		require.NoError(t, err)
+		require.Equal(t, want, key.Bases)
+		who, err := b.Authenticate(t.Context(), secret)
+		require.NoError(t, err)
+		require.Equal(t, want, who.Bases)
+		all, err := b.List(t.Context(), nil, 10)
+		require.NoError(t, err)
+		require.Equal(t, want, all[0].Bases)
+		for _, name := range []string{"of bob", ids["of bob"], "gone", ids["gone"], "", "none"} {
+			_, _, err = b.Create(t.Context(), auth.NewKey{UserID: "ada", Role: taskstate.RoleUser, Bases: []string{"notes", name}})
+			require.ErrorIs(t, err, auth.ErrInvalidInput, name)
+		}
+		_, _, err = b.Create(t.Context(), auth.NewKey{UserID: "ada", Role: taskstate.RoleOperator, Bases: []string{"notes"}})
+		require.ErrorIs(t, err, auth.ErrInvalidInput)
+		_, _, err = b.Create(t.Context(), auth.NewKey{UserID: "ada", Role: taskstate.RoleUser, Bases: make([]string, 51)})
+		require.ErrorIs(t, err, auth.ErrInvalidInput)
+	})
 }
 
 // Who made and ended a key stands in the audit log; the secret does not.

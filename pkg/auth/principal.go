@@ -24,7 +24,8 @@ type Principal struct {
 	UserID string
 	Role   taskstate.Role
 	Scopes Scopes
-	KeyID  string // the API key's id; empty without one
+	KeyID  string   // the API key's id; empty without one
+	Bases  []string // ids of the knowledge bases that the key is limited to; nil: none, all of its user's
 }
 
 // Local is the principal of AUTH_MODE=none: the user local with the operator role.

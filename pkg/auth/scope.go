@@ -2,7 +2,6 @@ package auth
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 )
 
@@ -12,14 +11,34 @@ type Scope string
 
 // The scopes.
 const (
-	ScopeRead  Scope = "read"  // look at things, search
-	ScopeWrite Scope = "write" // upload, change, delete
+	ScopeRead   Scope = "read"   // look at things, search
+	ScopeWrite  Scope = "write"  // upload, change, delete
+	ScopeSearch Scope = "search" // search alone; read has it too
+	ScopeUpload Scope = "upload" // take documents in alone; write has it too
 )
 
-// Scopes is a set of them. The zero set is good for nothing.
-type Scopes struct{ read, write bool }
+// allScopes are all there are, in the order in which they are shown.
+func allScopes() []Scope { return []Scope{ScopeRead, ScopeWrite, ScopeSearch, ScopeUpload} }
 
-// AllScopes is read and write.
+// Scopes is a set of them, as it was asked for. The zero set is good for nothing.
+type Scopes struct{ read, write, search, upload bool }
+
+// of is the place of a scope in the set; nil: there is no such scope.
+func (s *Scopes) of(scope Scope) *bool {
+	switch scope {
+	case ScopeRead:
+		return &s.read
+	case ScopeWrite:
+		return &s.write
+	case ScopeSearch:
+		return &s.search
+	case ScopeUpload:
+		return &s.upload
+	}
+	return nil
+}
+
+// AllScopes is read and write, which have the others.
 func AllScopes() Scopes { return Scopes{read: true, write: true} }
 
 // ParseScopes reads names; none at all is AllScopes. ErrInvalidInput names an unknown one.
@@ -29,28 +48,26 @@ func ParseScopes(names ...string) (Scopes, error) {
 	}
 	var s Scopes
 	for _, name := range names {
-		switch Scope(name) {
-		case ScopeRead:
-			s.read = true
-		case ScopeWrite:
-			s.write = true
-		default:
-			return Scopes{}, fmt.Errorf("%w: scope %q is not read or write", ErrInvalidInput, name)
+		place := s.of(Scope(name))
+		if place == nil {
+			return Scopes{}, fmt.Errorf("%w: scope %q is not read, write, search or upload", ErrInvalidInput, name)
 		}
+		*place = true
 	}
 	return s, nil
 }
 
-// Has reports whether a scope is in the set.
+// Has reports whether the set is good for a scope.
 func (s Scopes) Has(scope Scope) bool {
-	return scope == ScopeRead && s.read || scope == ScopeWrite && s.write
+	place := s.of(scope)
+	return place != nil && *place || scope == ScopeSearch && s.read || scope == ScopeUpload && s.write
 }
 
 // Names lists the set, read first.
 func (s Scopes) Names() []string {
 	out := []string{}
-	for _, scope := range []Scope{ScopeRead, ScopeWrite} {
-		if s.Has(scope) {
+	for _, scope := range allScopes() {
+		if *s.of(scope) {
 			out = append(out, string(scope))
 		}
 	}
@@ -61,7 +78,11 @@ func (s Scopes) Names() []string {
 func (s Scopes) String() string { return strings.Join(s.Names(), ",") }
 
 // stored reads String's form; what it does not know gives nothing.
-func stored(text string) Scopes {
-	names := strings.Split(text, ",")
-	return Scopes{read: slices.Contains(names, string(ScopeRead)), write: slices.Contains(names, string(ScopeWrite))}
+func stored(text string) (s Scopes) {
+	for _, name := range strings.Split(text, ",") {
+		if place := s.of(Scope(name)); place != nil {
+			*place = true
+		}
+	}
+	return s
 }

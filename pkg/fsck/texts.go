@@ -72,6 +72,7 @@ func (c *checker) secret(text string) string {
 var owned = []struct{ table, query string }{
 	{"api_key", "UsersOfKeys"}, {"ingest_task", "UsersOfTasks"}, {"knowledge_base", "UsersOfBases"},
 	{"knowledge_document", "UsersOfDocuments"}, {"stored_file", "UsersOfFiles"}, {"upload_request", "UsersOfRequests"},
+	{"document_deletion", "UsersOfDeletions"},
 }
 
 // judgeUsers is I30 for user ids: each keeps the rule, and none can be taken for another one.

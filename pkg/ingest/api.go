@@ -32,6 +32,10 @@ var (
 	ErrChanged          = errors.New("changed since it was read")                                   // 412
 	ErrReplaySuperseded = errors.New("a later upload is visible")                                   // 409 SUPERSEDED
 	ErrDocumentDeleted  = errors.New("its document or file is gone")                                // 409 DOCUMENT_DELETED
+	ErrNoDeletion       = errors.New("no deletion of this document is known")                       // 404
+	ErrVersionNotFound  = errors.New("version not found")                                           // 404
+	ErrVersionVisible   = errors.New("the version is the visible one")                              // 409
+	ErrVersionGone      = errors.New("the version's content is not kept")                           // 409
 )
 
 // Caller is who asks: a scope and what the audit and the traces show.
@@ -61,6 +65,13 @@ type Upload struct {
 	Unclaimed      string   // the request's key as BeginKey takes it, if nobody claimed it; empty: claimed, or none
 	Force          bool     // take the same bytes in again, as a new version of the same document
 	Lost           *Lost    // nil: a new upload
+	Kept           *Kept    // nil: File was received
+}
+
+// Kept is an upload whose File is a stored one already: the content of an earlier version of the document, taken in again (design D8).
+// Title and Metadata are that version's.
+type Kept struct {
+	Version int64 // as the request names it, for its idempotency key; 0: it names none
 }
 
 // Lost is an upload that was accepted and whose rows were lost with the database (design D19): it gets them again. Its base is made
@@ -110,6 +121,21 @@ type Document struct {
 	Pages                        int
 	LatestTaskID                 string
 	CreatedAt, UpdatedAt         time.Time
+}
+
+// Deletion is a row of document_deletion: what was removed of a deleted document, which is gone, and when that was seen.
+type Deletion struct {
+	DocumentID, UserID, BaseID string
+	SHA256                     string // of the newest upload
+	Bytes                      int64  // of the newest upload
+	Versions                   int64
+	Segments                   int64  // rows that were removed
+	Vectors                    int64  // that were deleted, and that the vector store then said it does not hold
+	Files                      int    // stored files that were removed
+	By                         string // kind:name of who deleted it
+	DeletedAt                  time.Time
+	RemovedAt                  time.Time // when rows, vectors and files were gone; zero: not yet
+	VerifiedAt                 time.Time // when its words in the index and the embeddings of its texts were gone too; zero: not yet
 }
 
 // Base is a row of knowledge_base.
@@ -272,6 +298,11 @@ type Service interface {
 	// Errors: ErrBaseNotFound, ErrDocumentNotFound, ErrKeyReused, ErrKeyInUse, ErrBacklogFull, *TextError, taskstate.ErrUnavailable.
 	AcceptAll(ctx context.Context, c Caller, uploads []Upload) ([]Accepted, []error)
 
+	// Rollback makes a new version of the content of an earlier one; version 0: the last one before the visible one that differs from it.
+	// key is an idempotency key; empty: none. The caller's guard is asked about the document.
+	// Errors: ErrDocumentNotFound, ErrVersionNotFound, ErrVersionVisible, ErrVersionGone, and those of AcceptAll.
+	Rollback(ctx context.Context, c Caller, documentID string, version int64, key string) (Accepted, error)
+
 	// Submit makes tasks of other types than a document's: a result or an error for each request.
 	// Errors: ErrKeyReused, ErrBacklogFull, tasks.ErrUnknownType, taskstate.ErrUnavailable, taskstate.ErrOutcomeUnknown.
 	Submit(ctx context.Context, c Caller, requests ...tasks.Request) ([]tasks.Submitted, []error)
@@ -299,6 +330,9 @@ type Service interface {
 	Segments(ctx context.Context, c Caller, documentID string, after, limit int) ([]Segment, error)
 	// DeleteDocument takes the document out of every search at once; files and vectors follow.
 	DeleteDocument(ctx context.Context, c Caller, id string) error
+
+	// Deletion is the receipt of a deleted document. ErrNoDeletion.
+	Deletion(ctx context.Context, c Caller, documentID string) (Deletion, error)
 
 	CreateBase(ctx context.Context, c Caller, name string, s BaseSettings) (Base, error)
 	// ChangeBase changes settings of a base; it returns the base afterwards.

@@ -186,6 +186,34 @@ type BaseChange struct {
 	Chunking   Optional[Chunking] `json:"chunking,omitzero"`    // null: the operator's
 }
 
+// The states of a Deletion.
+const (
+	DeletionPending  = "PENDING"
+	DeletionVerified = "VERIFIED"
+)
+
+// Deletion is the receipt of a deleted document.
+type Deletion struct {
+	DocumentID      string   `json:"documentId"`
+	KnowledgeBaseID string   `json:"knowledgeBaseId"`
+	State           string   `json:"state"`     // PENDING, VERIFIED
+	SHA256          string   `json:"sha256"`    // of the newest upload
+	Bytes           int64    `json:"bytes"`     // of the newest upload
+	Versions        int64    `json:"versions"`  // that it had
+	Segments        int64    `json:"segments"`  // rows that were removed since the deletion
+	Vectors         int64    `json:"vectors"`   // that were deleted since, and that the store then said it does not hold
+	Files           int      `json:"files"`     // stored files that were removed
+	DeletedBy       string   `json:"deletedBy"` // kind:name
+	DeletedAt       Time     `json:"deletedAt"`
+	RemovedAt       NullTime `json:"removedAt"`  // when rows, vectors and files were gone; null: not yet
+	VerifiedAt      NullTime `json:"verifiedAt"` // when words of the index and cached embeddings were gone too; null: not yet
+}
+
+// Rollback asks for the content of an earlier version of a document.
+type Rollback struct {
+	Version *int64 `json:"version,omitempty"` // nil: the last one before the visible one that differs from it
+}
+
 // Reindex asks for a base's outdated documents to be made anew.
 type Reindex struct {
 	DryRun bool `json:"dryRun,omitempty"` // only count

@@ -13,7 +13,8 @@ type Key struct {
 	Name       string         `json:"name"`
 	Role       taskstate.Role `json:"role"`
 	Scopes     []string       `json:"scopes"`
-	Shown      string         `json:"shown"` // how the key begins
+	Bases      []string       `json:"knowledgeBases,omitempty"` // ids of those that it is limited to; missing: it is not
+	Shown      string         `json:"shown"`                    // how the key begins
 	CreatedAt  Time           `json:"createdAt"`
 	ExpiresAt  NullTime       `json:"expiresAt"`
 	RevokedAt  NullTime       `json:"revokedAt"`
@@ -32,7 +33,8 @@ type NewKey struct {
 	Name    string         `json:"name,omitempty"`
 	Role    taskstate.Role `json:"role,omitempty"`
 	Scopes  []string       `json:"scopes,omitempty"`
-	TTLDays int            `json:"ttlDays,omitempty"` // 0: no end
+	Bases   []string       `json:"knowledgeBases,omitempty"` // ids or names; empty: all of its user's
+	TTLDays int            `json:"ttlDays,omitempty"`        // 0: no end
 }
 
 // AuditEvent is one row of the audit log.

@@ -286,6 +286,10 @@ FROM knowledge_document
 SELECT DISTINCT user_id
 FROM stored_file
 
+-- name: UsersOfDeletions
+SELECT DISTINCT user_id
+FROM document_deletion
+
 -- name: UsersOfRequests
 SELECT DISTINCT user_id
 FROM upload_request

@@ -163,6 +163,19 @@ func decodeVector(blob []byte, dim int) ([]float32, error) {
 	return out, nil
 }
 
+// Swept reports whether every entry that nobody used for a day has been removed.
+func (a *Cache) Swept(ctx context.Context) (bool, error) {
+	m, err := a.d.Store.Moment(ctx)
+	if err != nil {
+		return false, err
+	}
+	old, err := sqldb.ReadAll(ctx, a.d.Store, "look for old embeddings", a.q.Get("LedgerOld"), []any{m.Now.Add(-cacheKeep), 1}, func(rows *sql.Rows) (hash string, err error) {
+		var model string
+		return hash, rows.Scan(&model, &hash)
+	})
+	return err == nil && len(old) == 0, err
+}
+
 // Sweep removes embeddings that nobody used for a day, in so many pages at most. It returns how many it removed.
 func (a *Cache) Sweep(ctx context.Context, pages int) (removed int, err error) {
 	m, err := a.d.Store.Moment(ctx)

@@ -138,7 +138,8 @@ type Vectors struct {
 	Rows map[string]map[string]ingest.Vector // by base, by id
 	Fail func(op string) error
 
-	Forget bool // keep nothing: for tests of memory
+	Forget   bool // keep nothing: for tests of memory
+	Stubborn bool // Delete says that it has deleted, and has not
 }
 
 func newVectors() *Vectors { return &Vectors{Rows: map[string]map[string]ingest.Vector{}} }
@@ -172,6 +173,9 @@ func (s *Vectors) Upsert(_ context.Context, base string, rows []ingest.Vector) e
 func (s *Vectors) Delete(_ context.Context, base string, ids []string) error {
 	return s.do("delete", func() {
 		for _, id := range ids {
+			if s.Stubborn {
+				return
+			}
 			delete(s.Rows[base], id)
 		}
 	})

@@ -71,7 +71,7 @@ func (a *Deleter) deleteDocuments(ctx context.Context, actor taskstate.Actor, c 
 		if err := a.guardDocuments(ctx, tx, c, documents); err != nil {
 			return err
 		}
-		return a.tombstone(ctx, tx, m, c, documents)
+		return a.tombstone(ctx, tx, m, actor, c, documents)
 	})
 	if err == nil {
 		crash.Point("delete.after_row")
@@ -100,7 +100,7 @@ func (a *Deleter) deleteWithTasks(ctx context.Context, actor taskstate.Actor, c 
 			if err := a.cat.OnTransition(ctx, tx, m, changed); err != nil {
 				return err
 			}
-			return a.tombstone(ctx, tx, m, c, documents)
+			return a.tombstone(ctx, tx, m, actor, c, documents)
 		},
 	})
 	if err != nil {
@@ -135,8 +135,8 @@ func (a *Deleter) guardDocuments(ctx context.Context, tx taskstate.Tx, c ingest.
 	return nil
 }
 
-// tombstone makes tombstones of those of documents that live; the caller's note is written when there are such.
-func (a *Deleter) tombstone(ctx context.Context, tx taskstate.Tx, m taskstate.DBClock, c ingest.Caller, documents []string) error {
+// tombstone makes tombstones of those of documents that live, and their receipts; the caller's note is written when there are such.
+func (a *Deleter) tombstone(ctx context.Context, tx taskstate.Tx, m taskstate.DBClock, actor taskstate.Actor, c ingest.Caller, documents []string) error {
 	locked, err := a.cat.LockDocuments(ctx, tx, documents)
 	if err != nil {
 		return err
@@ -152,6 +152,9 @@ func (a *Deleter) tombstone(ctx context.Context, tx taskstate.Tx, m taskstate.DB
 	}
 	if err := a.cat.ExecList(ctx, tx, "DocumentsTombstone", live, m.Now, m.Now, m.Now); err != nil || len(live) == 0 {
 		return err
+	}
+	if err := a.cat.NoteDeletions(ctx, tx, live, actor, m.Now, m.Now.Add(receiptRest)); err != nil {
+		return fmt.Errorf("write receipts: %w", err)
 	}
 	return c.WriteNote(ctx, tx, m)
 }

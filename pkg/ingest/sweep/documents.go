@@ -28,7 +28,7 @@ type documentSweep struct{ *Sweeper }
 // sweepDocuments takes deleted documents apart in passes (design D8):
 //
 //	each pass     open tasks are cancelled, rows removed with their vectors marked, the file let go
-//	10 minutes later, when a pass found no open task and no vector is owed any more: the tombstone goes
+//	10 minutes later, when a pass found no open task, no vector is owed any more, and no file is there: the tombstone goes
 func (a documentSweep) sweepDocuments(ctx context.Context, s *Swept) error {
 	return turns(ctx, a.Sweeper, sweepBatch, a.due(ctx, "DocumentsDue"), func(due []dueThing) error {
 		for _, d := range due {
@@ -71,7 +71,11 @@ func (a documentSweep) sweepDocument(ctx context.Context, d dueThing, s *Swept) 
 	if err := a.unlinkAll(ctx, d.id, s); err != nil {
 		return err
 	}
-	if d.pass > 0 && cancelled == 0 && removed == 0 {
+	absent, err := receipts(a).filesGone(ctx, d.id)
+	if err != nil {
+		return err
+	}
+	if d.pass > 0 && cancelled == 0 && removed == 0 && absent {
 		gone, err := a.forgetDocument(ctx, d)
 		crash.Point("gc.after_forget")
 		if err != nil || gone {
@@ -113,7 +117,7 @@ func (a documentSweep) cancelDeleted(ctx context.Context, document string) (int,
 // forgetDocument removes the tombstone and its versions, unless a vector of theirs still has to be deleted.
 func (a documentSweep) forgetDocument(ctx context.Context, d dueThing) (bool, error) {
 	gone := false
-	err := a.d.Store.InTx(ctx, func(ctx context.Context, tx taskstate.Tx, _ taskstate.DBClock) error {
+	err := a.d.Store.InTx(ctx, func(ctx context.Context, tx taskstate.Tx, m taskstate.DBClock) error {
 		gone = false
 		locked, err := sqldb.Texts(ctx, tx, a.q.Get("DocumentTomb"), d.id)
 		if err != nil || len(locked) == 0 {
@@ -136,7 +140,8 @@ func (a documentSweep) forgetDocument(ctx context.Context, d dueThing) (bool, er
 				return err
 			}
 		}
-		return nil
+		_, err = tx.ExecContext(ctx, a.q.Get("DeletionRemoved"), m.Now, d.id)
+		return err
 	})
 	return gone, err
 }

@@ -10,5 +10,5 @@ import (
 const SecondPass = secondPass
 
 func (a *Deleter) Tombstone(ctx context.Context, tx taskstate.Tx, m taskstate.DBClock, c ingest.Caller, documents []string) error {
-	return a.tombstone(ctx, tx, m, c, documents)
+	return a.tombstone(ctx, tx, m, c.Scope.Actor(), c, documents)
 }

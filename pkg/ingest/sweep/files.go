@@ -22,17 +22,29 @@ const (
 
 // unlinkAll lets go every file of a deleted document.
 func (a *Sweeper) unlinkAll(ctx context.Context, document string, s *Swept) error {
-	return a.unlink(ctx, document, "DocumentFiles", "DocumentUnlink", s)
+	return a.unlink(ctx, document, "DocumentFiles", "DocumentUnlink", s, func(context.Context, taskstate.Tx) ([]any, error) {
+		return []any{document}, nil
+	}, func(ctx context.Context, tx taskstate.Tx, paths []string) error {
+		return receipts{a}.noteFiles(ctx, tx, document, paths)
+	})
 }
 
-// unlinkOutdated lets go the files of closed versions that no replay can want: a later upload is visible.
+// unlinkOutdated lets go the files of closed versions that no replay can want, since a later upload is visible, but that of the version
+// that a rollback goes back to.
 func (a *Sweeper) unlinkOutdated(ctx context.Context, document string, s *Swept) error {
-	return a.unlink(ctx, document, "OutdatedFiles", "OutdatedUnlink", s)
+	return a.unlink(ctx, document, "OutdatedFiles", "OutdatedUnlink", s, func(ctx context.Context, tx taskstate.Tx) ([]any, error) {
+		kept, _, err := a.cat.Kept(ctx, tx, document)
+		return []any{document, kept}, err
+	}, nil)
 }
 
 // unlink removes a document's links to files, and each file's row when no other link is left, both under the row's lock;
 // the file itself goes after the commit. A crash in between leaves a file without a row, which goes after a day.
-func (a *Sweeper) unlink(ctx context.Context, document, find, cut string, s *Swept) error {
+// which gives the parameters of both statements, under the document's lock; note, unless it is nil, writes down what will be removed.
+func (a *Sweeper) unlink(
+	ctx context.Context, document, find, cut string, s *Swept, which func(context.Context, taskstate.Tx) ([]any, error),
+	note func(ctx context.Context, tx taskstate.Tx, paths []string) error,
+) error {
 	if err := a.mount.CheckFolder(ctx); err != nil {
 		return fmt.Errorf("let files go: %w", err) // what is not seen is not removed
 	}
@@ -42,7 +54,11 @@ func (a *Sweeper) unlink(ctx context.Context, document, find, cut string, s *Swe
 		if _, err := a.cat.LockDocuments(ctx, tx, []string{document}); err != nil {
 			return err
 		}
-		files, err := sqldb.Texts(ctx, tx, a.q.Get(find), document)
+		params, err := which(ctx, tx)
+		if err != nil {
+			return err
+		}
+		files, err := sqldb.Texts(ctx, tx, a.q.Get(find), params...)
 		if err != nil || len(files) == 0 {
 			return err
 		}
@@ -56,7 +72,7 @@ func (a *Sweeper) unlink(ctx context.Context, document, find, cut string, s *Swe
 				locked[id] = path[0]
 			}
 		}
-		if err := a.cat.ExecList(ctx, tx, cut, files, document); err != nil {
+		if err := a.cat.ExecList(ctx, tx, cut, files, params...); err != nil {
 			return err
 		}
 		for _, id := range files {
@@ -74,7 +90,10 @@ func (a *Sweeper) unlink(ctx context.Context, document, find, cut string, s *Swe
 				paths = append(paths, path)
 			}
 		}
-		return nil
+		if note == nil || len(paths) == 0 {
+			return nil
+		}
+		return note(ctx, tx, paths)
 	})
 	if err != nil {
 		return fmt.Errorf("let files go: %w", err)

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/millweir/millweir/pkg/crash"
+	"github.com/millweir/millweir/pkg/ingest"
 	"github.com/millweir/millweir/pkg/ingest/catalog"
 	"github.com/millweir/millweir/pkg/sqldb"
 	"github.com/millweir/millweir/pkg/taskstate"
@@ -99,11 +100,11 @@ func (a garbageSweep) deleteGarbage(ctx context.Context, due []garbage, s *Swept
 		base string
 		pass int
 	}
-	by := map[group][]string{}
+	by := map[group][]garbage{}
 	for _, g := range due {
 		if g.marked {
 			k := group{g.base, g.pass}
-			by[k] = append(by[k], g.Vector)
+			by[k] = append(by[k], g)
 		}
 	}
 	var errs []error
@@ -120,9 +121,20 @@ func (a garbageSweep) deleteGarbage(ctx context.Context, due []garbage, s *Swept
 }
 
 // deleteVectors deletes ids of one base; what the store failed to delete waits a little, so that it stands in nobody's way.
-func (a garbageSweep) deleteVectors(ctx context.Context, base string, pass int, ids []string) error {
+// After the second deletion it is asked whether it holds any of them still: names go only when it does not.
+func (a garbageSweep) deleteVectors(ctx context.Context, base string, pass int, part []garbage) error {
+	ids := make([]string, len(part))
+	for i, g := range part {
+		ids[i] = g.Vector
+	}
 	storeErr := errors.Join(crash.Fault("gc.before_delete"), a.d.Vectors.Delete(ctx, base, ids), crash.Fault("gc.after_delete"))
-	err := a.noteDeleted(ctx, pass, ids, storeErr)
+	if storeErr == nil && pass > 0 {
+		var left map[string]ingest.Vector
+		if left, storeErr = a.d.Vectors.Get(ctx, base, ids, false); storeErr == nil && len(left) > 0 {
+			storeErr = fmt.Errorf("the vector store still holds %d of them", len(left))
+		}
+	}
+	err := a.noteDeleted(ctx, pass, part, ids, storeErr)
 	if storeErr != nil {
 		storeErr = fmt.Errorf("delete %d vectors of base %s: %w", len(ids), base, storeErr)
 	}
@@ -133,7 +145,7 @@ func (a garbageSweep) deleteVectors(ctx context.Context, base string, pass int, 
 }
 
 // noteDeleted notes what the store said of a pass: its ids wait for the second pass, are forgotten after it, or wait a little.
-func (a garbageSweep) noteDeleted(ctx context.Context, pass int, ids []string, storeErr error) error {
+func (a garbageSweep) noteDeleted(ctx context.Context, pass int, part []garbage, ids []string, storeErr error) error {
 	return a.d.Store.InTx(ctx, func(ctx context.Context, tx taskstate.Tx, m taskstate.DBClock) error {
 		switch {
 		case storeErr != nil:
@@ -141,8 +153,31 @@ func (a garbageSweep) noteDeleted(ctx context.Context, pass int, ids []string, s
 		case pass == 0:
 			return a.cat.ExecList(ctx, tx, "GarbageDeleted", ids, m.Now.Add(secondPass))
 		}
-		return a.cat.ExecList(ctx, tx, "GarbageGone", ids)
+		return a.garbageGone(ctx, tx, part)
 	})
+}
+
+// garbageGone forgets ids that were deleted twice; the receipts of their documents count them, once.
+func (a garbageSweep) garbageGone(ctx context.Context, tx taskstate.Tx, part []garbage) error {
+	by := map[string][]string{}
+	for _, g := range part {
+		by[g.document] = append(by[g.document], g.Vector)
+	}
+	for _, document := range slices.Sorted(maps.Keys(by)) {
+		ids := by[document]
+		res, err := tx.ExecContext(ctx, a.q.List("GarbageGone", len(ids)), sqldb.Args(ids)...)
+		if err != nil {
+			return err
+		}
+		n, err := res.RowsAffected()
+		if err != nil {
+			return err
+		}
+		if _, err := tx.ExecContext(ctx, a.q.Get("DeletionVectors"), n, document); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // vectorsOf are the vector ids of rows.

@@ -34,8 +34,11 @@ func (a marking) markRows(ctx context.Context, document, base string, read func(
 				return err
 			}
 		}
-		n = len(rows)
-		return nil
+		if n = len(rows); n == 0 {
+			return nil
+		}
+		_, err = tx.ExecContext(ctx, a.q.Get("DeletionSegments"), n, document) // of a document that lives there is no receipt
+		return err
 	})
 	if n > 0 && err == nil {
 		err = crash.Fault("gc.after_mark")

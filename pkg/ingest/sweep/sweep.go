@@ -83,6 +83,7 @@ func (a *Sweeper) Sweep(ctx context.Context) (Swept, error) {
 		{"garbage", garbageSweep{a}.sweepGarbage},
 		{"embedding cache", a.sweepCache},
 		{"text index", a.sweepIndex},
+		{"receipts", receipts{a}.verify},
 	}
 	var errs []error
 	for _, step := range steps {

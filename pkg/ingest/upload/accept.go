@@ -121,6 +121,7 @@ func (a *Uploads) answer(ctx context.Context, x *accepting, err error) (ingest.A
 		if err != nil && x.got.ownFile {
 			a.keepUnknown(x.u.File.ID) // a row names it, only the answer could not be made
 		}
+	case x.u.Kept != nil: // its file was there before
 	case !notCommitted(ctx, err):
 		a.keepUnknown(x.u.File.ID) // the commit may have happened
 	}
@@ -164,7 +165,7 @@ func (a *Uploads) acceptBatch(ctx context.Context, b *batcher.Batch[*accepting])
 			continue
 		}
 		mine = append(mine, x)
-		if x.err == nil && !w.got.ownFile && x.u.Lost == nil { // other lost uploads may name the same file
+		if x.err == nil && !w.got.ownFile && x.u.Lost == nil && x.u.Kept == nil { // others name the same file
 			copies = append(copies, x.u.File.ID)
 		}
 	}

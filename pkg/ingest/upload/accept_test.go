@@ -186,7 +186,7 @@ func TestNewVersionOfADocument(t *testing.T) {
 		w.CheckInvariants()
 		require.Equal(t, 2, w.VectorCount())
 		require.Equal(t, 2, w.Number("SELECT COUNT(*) FROM knowledge_segment"))
-		require.Len(t, w.Stored(), 1, "the file of the old version went")
+		require.Len(t, w.Stored(), 2, "the file of the old version is kept for a rollback")
 	})
 }
 

@@ -35,7 +35,7 @@ const (
 type acceptWork struct {
 	c     ingest.Caller
 	u     ingest.Upload
-	asked string // what makes a request with the same key the same: a sum of the bytes, and of the metadata if there is any
+	asked string // what makes a request with the same key the same: a sum of the bytes, and of the metadata if there is any; of a rollback what it names
 	state acceptState
 	raced bool // postponed because of another process
 	got   acceptance
@@ -83,6 +83,10 @@ func newAcceptRun(a *Uploads, tx taskstate.Tx, m taskstate.DBClock, items []*acc
 func requestHash(u ingest.Upload) string {
 	if u.Lost != nil {
 		return u.Lost.RequestHash
+	}
+	if u.Kept != nil {
+		sum := sha256.Sum256(fmt.Appendf(nil, "rollback of %s to %d", u.DocumentID, u.Kept.Version))
+		return hex.EncodeToString(sum[:])
 	}
 	if u.Metadata == "" {
 		return u.File.SHA256

@@ -36,6 +36,10 @@ func (r *acceptRun) linkFiles(ctx context.Context) error {
 	r.each(acceptWrites, func(w *acceptWork) {
 		f, k := w.u.File, w.fileKey()
 		stored := r.files[k]
+		if stored.path == "" && w.u.Kept != nil { // let go since it was looked for
+			w.refuse(ingest.ErrVersionGone)
+			return
+		}
 		if stored.path == "" { // none, or it went before it was locked
 			whole, lookErr := r.app.mount.Folder.Whole(f.ID, f.Bytes)
 			if err = errors.Join(err, lookErr); !whole {

@@ -24,10 +24,14 @@ type submits struct {
 	taskstate.Database
 	calls, statements atomic.Int64
 	before            func(ctx context.Context, n int64) error // in the n-th transaction, when the uploads' rows are written
+	first             func()                                   // before the first transaction
 }
 
 func (s *submits) Submit(ctx context.Context, prepare taskstate.PrepareFunc) ([]taskstate.Task, error) {
 	n := s.calls.Add(1)
+	if n == 1 && s.first != nil {
+		s.first()
+	}
 	return s.Database.Submit(ctx, func(ctx context.Context, tx taskstate.Tx, m taskstate.DBClock) ([]taskstate.NewTask, error) {
 		tasks, err := prepare(ctx, countedTx{tx, &s.statements}, m)
 		if err == nil && s.before != nil {

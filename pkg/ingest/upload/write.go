@@ -28,7 +28,7 @@ func (r *acceptRun) decide(context.Context) error {
 				return
 			}
 		}
-		if w.exists && w.u.Lost == nil && r.duplicate(w) {
+		if w.exists && w.u.Lost == nil && w.u.Kept == nil && r.duplicate(w) {
 			return
 		}
 		if r.full != nil {

@@ -18,12 +18,13 @@ var update = flag.Bool("update", false, "write the golden files anew")
 
 // needs names an access for the golden table.
 func needs(a web.Access) string {
-	return [...]string{"nothing", "read", "write", "inspect", "operate", "metrics"}[a]
+	return [...]string{"nothing", "read", "write", "inspect", "operate", "metrics", "search", "upload"}[a]
 }
 
-// walkers are the sorts of callers; the keys of reader and watcher have the scope read only.
+// walkers are the sorts of callers; the keys of reader and watcher have the scope read only. inside and elsewhere are ada's keys that are
+// limited to the base of the object, and to another one.
 func walkers() []string {
-	return []string{"owner", "other", "anonymous", "garbage", "reader", "operator", "watcher"}
+	return []string{"owner", "other", "anonymous", "garbage", "reader", "operator", "watcher", "inside", "elsewhere"}
 }
 
 func TestAuthenticatorErrors(t *testing.T) {

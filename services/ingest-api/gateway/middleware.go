@@ -118,7 +118,8 @@ func (g *Gateway) guardOrigin(next http.Handler) http.Handler {
 }
 
 // authorize finds out who asks and whether the route is for them.
-func (g *Gateway) authorize(c *gin.Context, a web.Access) error {
+func (g *Gateway) authorize(c *gin.Context, r web.Route) error {
+	a := r.Access
 	if a == web.AccessPublic || a == web.AccessMetrics && g.cfg.MetricsPublic {
 		return nil
 	}
@@ -135,7 +136,16 @@ func (g *Gateway) authorize(c *gin.Context, a web.Access) error {
 		g.denied(c, "scope "+string(a.Scope()))
 		return web.Errorf(web.CodeScope, "this address needs a key or token with the scope %s", a.Scope())
 	}
-	return nil
+	return g.noted(c, web.CheckBase(c, g.deps.Service, r.Base))
+}
+
+// noted notes the refusal of a key that is limited to other knowledge bases.
+func (g *Gateway) noted(c *gin.Context, err error) error {
+	var refused *web.Error
+	if errors.As(err, &refused) && refused.Code == web.CodeScope {
+		g.denied(c, "knowledge base")
+	}
+	return err
 }
 
 // denied notes that a valid caller asked for what is not his to do; missing is what he lacks.

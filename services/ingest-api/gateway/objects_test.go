@@ -43,6 +43,11 @@ func (s *site) belonging(r web.Route) belongings {
 		step("operator", "/internal/tasks/"+task.TaskID+"/suspend")
 	case strings.HasSuffix(r.Path, "/retry"), strings.HasSuffix(r.Path, "/events"):
 		step("owner", "/api/knowledge/tasks/"+task.TaskID+"/cancel")
+	case strings.HasSuffix(r.Path, "/deletion"):
+		w := s.do(s.request(s.secrets["owner"], http.MethodDelete, "/api/knowledge/documents/"+o.document, nil))
+		require.Equal(s.t, http.StatusNoContent, w.Code, w.Body.String())
+	case strings.HasSuffix(r.Path, "/rollback"):
+		s.earlierVersion(o.document)
 	case strings.Contains(r.Path, ":keyId"):
 		_, key, err := s.keys.Create(s.t.Context(), auth.NewKey{UserID: "ada", Role: taskstate.RoleUser})
 		require.NoError(s.t, err)
@@ -55,6 +60,17 @@ func (s *site) belonging(r web.Route) belongings {
 		_, o.deadLetter = s.dead("no use")
 	}
 	return o
+}
+
+// earlierVersion gives a document a visible version and one before, as two uploads would that a worker has taken.
+func (s *site) earlierVersion(document string) {
+	s.t.Helper()
+	s.exec("UPDATE document_version SET state = 'VISIBLE', no = 2, upload_no = 2 WHERE document_id = ?", document)
+	s.exec(`INSERT INTO document_version (id, document_id, base_id, task_id, file_id, no, upload_no, state, title, created_at, updated_at, sweep_at)
+		SELECT ?, document_id, base_id, task_id, file_id, 1, 1, 'SUPERSEDED', 'before', created_at, updated_at, sweep_at
+		FROM document_version WHERE document_id = ?`, uuid.Must(uuid.NewV7()).String(), document)
+	s.exec(`UPDATE knowledge_document SET visible_no = 2, visible_upload_no = 2, last_no = 2, last_upload_no = 2,
+		visible_version_id = (SELECT id FROM document_version WHERE document_id = knowledge_document.id AND state = 'VISIBLE') WHERE id = ?`, document)
 }
 
 // deadEvent is an event of a task that the broker refused.
@@ -114,6 +130,7 @@ var bodies = map[string]string{
 	"POST /api/knowledge/search":                          `{"query":"a"}`,
 	"POST /api/knowledge/preview":                         `{"documentId":"DOCUMENT"}`,
 	"POST /api/knowledge/bases/:base/reindex":             `{}`,
+	"POST /api/knowledge/documents/:documentId/rollback":  `{}`,
 	"POST /api/workflows/apply":                           `{"workflowId":"ingest.text","chatId":"1","userText":"a","waitForResult":false}`,
 	"POST /internal/keys":                                 `{"userId":"eve"}`,
 	"PATCH /api/knowledge/bases/:base":                    `{"searchMode":"text"}`,

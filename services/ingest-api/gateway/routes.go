@@ -51,13 +51,13 @@ func (g *Gateway) newEngine() (*gin.Engine, error) {
 // The order matters: who asks comes first, before anything of the request is judged or read (A33).
 func (g *Gateway) answer(r web.Route) gin.HandlerFunc {
 	return g.plain(func(c *gin.Context) error {
-		if err := g.authorize(c, r.Access); err != nil {
+		if err := g.authorize(c, r); err != nil {
 			return err
 		}
 		if err := web.KnownParams(c, r.Query); err != nil {
 			return err
 		}
-		return r.Handle(c)
+		return g.noted(c, r.Handle(c))
 	})
 }
 

@@ -28,7 +28,7 @@ var described = map[string]reflect.Type{
 	"Reason": of[wire.Reason](), "Stats": of[wire.Stats](),
 	"Document": of[wire.Document](), "AcceptedTask": of[wire.AcceptedTask](), "RefusedFile": of[wire.RefusedFile](), "Segment": of[wire.Segment](),
 	"SearchRequest": of[wire.SearchRequest](), "Hit": of[wire.Hit](), "Sentence": of[wire.Sentence](), "HitGroup": of[wire.HitGroup](), "SearchAnswer": of[wire.SearchAnswer](), "NewBase": of[wire.NewBase](), "BaseChange": of[wire.BaseChange](),
-	"Reindex": of[wire.Reindex](), "PreviewRequest": of[wire.PreviewRequest](), "PreviewReply": of[wire.PreviewReply](), "Preview": of[wire.Preview](),
+	"Deletion": of[wire.Deletion](), "Rollback": of[wire.Rollback](), "Reindex": of[wire.Reindex](), "PreviewRequest": of[wire.PreviewRequest](), "PreviewReply": of[wire.PreviewReply](), "Preview": of[wire.Preview](),
 	"Model": of[wire.Model](), "Base": of[wire.Base](), "Summary": of[wire.Summary](),
 	"Key": of[wire.Key](), "CreatedKey": of[wire.CreatedKey](), "NewKey": of[wire.NewKey](), "AuditEvent": of[wire.AuditEvent](),
 	"OutboxStats": of[wire.OutboxStats](), "OutboxEvent": of[wire.OutboxEvent](), "OneOutboxEvent": of[wire.OneOutboxEvent](),

@@ -8,6 +8,7 @@ import (
 	"io"
 	"log/slog"
 	"os/user"
+	"strconv"
 	"strings"
 	"time"
 
@@ -181,6 +182,7 @@ type shownKey struct {
 	UserID     string     `json:"userId"`
 	Role       string     `json:"role"`
 	Scopes     string     `json:"scopes"`
+	Bases      []string   `json:"knowledgeBases,omitempty"`
 	Shown      string     `json:"shown"`
 	Name       string     `json:"name"`
 	CreatedAt  *time.Time `json:"createdAt"`
@@ -192,7 +194,7 @@ type shownKey struct {
 
 func showKey(k auth.Key, secret string) shownKey {
 	return shownKey{
-		ID: k.ID, UserID: k.UserID, Role: string(k.Role), Scopes: k.Scopes.String(), Shown: k.Shown, Name: k.Name, Key: secret,
+		ID: k.ID, UserID: k.UserID, Role: string(k.Role), Scopes: k.Scopes.String(), Bases: k.Bases, Shown: k.Shown, Name: k.Name, Key: secret,
 		CreatedAt: shownTime(k.CreatedAt), ExpiresAt: shownTime(k.ExpiresAt), RevokedAt: shownTime(k.RevokedAt), LastUsedAt: shownTime(k.LastUsedAt),
 	}
 }
@@ -201,7 +203,7 @@ func showKey(k auth.Key, secret string) shownKey {
 func keysCreate(a *cli.App) *cobra.Command {
 	var in auth.NewKey
 	var role, scopes string
-	use := "create --user ID [--role user|operator] [--scopes read,write] [--name TEXT] [--ttl 720h]"
+	use := "create --user ID [--role user|operator] [--scopes read,write] [--kb NAME,…] [--name TEXT] [--ttl 720h]"
 	c := storeVerb(use, "make an API key and show it once", cli.Needs(), func(ctx context.Context, s *taskstore.Store, _ []string) error {
 		in.Role, in.By = taskstate.Role(role), here()
 		var err error
@@ -223,10 +225,19 @@ func keysCreate(a *cli.App) *cobra.Command {
 	f := c.Flags()
 	f.StringVar(&in.UserID, "user", "", "whose documents it reaches")
 	f.StringVar(&role, "role", string(taskstate.RoleUser), "user or operator")
-	f.StringVar(&scopes, "scopes", auth.AllScopes().String(), "read, write or both")
+	f.StringVar(&scopes, "scopes", auth.AllScopes().String(), "read, write, search, upload, with commas")
+	f.StringSliceVar(&in.Bases, "kb", nil, "knowledge bases that it is limited to, ids or names, with commas; none: all of its user")
 	f.StringVar(&in.Name, "name", "", "what it is for")
 	f.DurationVar(&in.TTL, "ttl", 0, "life time; 0: no end")
 	return c
+}
+
+// limits says to how many knowledge bases a key is limited.
+func limits(k shownKey) string {
+	if k.Bases == nil {
+		return "all"
+	}
+	return strconv.Itoa(len(k.Bases))
 }
 
 // here is the person at this command line, for the audit log: the name that the system knows him by.
@@ -250,9 +261,9 @@ func keysList(a *cli.App) *cobra.Command {
 		for i, k := range keys {
 			all[i] = showKey(k, "")
 		}
-		return cli.Table(a, all, "ID\tUSER\tROLE\tSCOPES\tKEY\tCREATED\tENDS\tLAST USED\tNAME", func(k shownKey) []any {
+		return cli.Table(a, all, "ID\tUSER\tROLE\tSCOPES\tKEY\tCREATED\tENDS\tLAST USED\tBASES\tNAME", func(k shownKey) []any {
 			return []any{
-				k.ID, k.UserID, k.Role, k.Scopes, k.Shown + "…", date(k.CreatedAt), ends(k), date(k.LastUsedAt), strings.Join(strings.Fields(k.Name), " "),
+				k.ID, k.UserID, k.Role, k.Scopes, k.Shown + "…", date(k.CreatedAt), ends(k), date(k.LastUsedAt), limits(k), strings.Join(strings.Fields(k.Name), " "),
 			}
 		})
 	})

@@ -71,6 +71,9 @@ func TestMigrationsAndKeys(t *testing.T) {
 	require.Contains(t, errs, "admin")
 	code, _, _ = run(t, "keys", "create", "--user", "watcher", "--role", "operator", "--scopes", "read")
 	require.Equal(t, cli.ExitOK, code)
+	code, _, errs = run(t, "keys", "create", "--user", "anna", "--kb", "no such base")
+	require.Equal(t, cli.ExitBadInput, code)
+	require.Contains(t, errs, `anna has no knowledge base "no such base"`)
 	_, list, _ = run(t, "keys", "list")
 	require.Regexp(t, `watcher +operator +read +mw_live_`, list)
 	for _, bad := range [][]string{{"keys", "revoke"}, {"migrate", "up", "--nonsense"}} {

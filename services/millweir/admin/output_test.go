@@ -20,7 +20,7 @@ import (
 
 // samples are arguments with which every command does something; a new command needs a row.
 var samples = map[string]string{
-	"submit": "FILE", "apply": "ingest.text words", "documents list": "", "tasks list": "", "tasks get": "x", "tasks watch": "x", "tasks retry": "x", "tasks cancel": "x --yes",
+	"submit": "FILE", "apply": "ingest.text words", "documents list": "", "documents rollback": "x", "documents deletion": "x", "tasks list": "", "tasks get": "x", "tasks watch": "x", "tasks retry": "x", "tasks cancel": "x --yes",
 	"tasks explain": "x", "search": "words",
 	"outbox list": "", "outbox requeue": "e1", "outbox stats": "",
 	"dlq list": "", "dlq get": "l1", "dlq replay": "l1", "dlq drop": "l1 --yes",

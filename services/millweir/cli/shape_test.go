@@ -45,6 +45,8 @@ var canned = map[string]string{
 	"POST /api/knowledge/tasks/" + uuid1 + "/retry":       run1,
 	"POST /api/knowledge/tasks/" + uuid1 + "/cancel":      run1,
 	"POST /api/knowledge/documents/upload-async":          strings.TrimSuffix(run1, "}") + `,"fileName":"a.txt","duplicate":true,"replayed":false,"document":null}`,
+	"GET /api/knowledge/documents/d1/deletion":            `{"documentId":"d1","knowledgeBaseId":"b1","state":"VERIFIED","sha256":"ab","bytes":7,"versions":2,"segments":3,"vectors":4,"files":1,"deletedBy":"user:ada\u001b[31m","deletedAt":"2026-01-02T03:04:05Z","removedAt":"2026-01-02T03:15:05Z","verifiedAt":"2026-01-03T04:04:05Z"}`,
+	"POST /api/knowledge/documents/d1/rollback":           strings.TrimSuffix(run1, "}") + `,"fileName":"a.txt","duplicate":false,"replayed":false,"document":null}`,
 	"POST /api/workflows/apply":                           `{"data":{"taskId":"` + uuid1 + `","status":"DEAD","result":{"n":1},"retry":{"count":2,"max":3,"nextAttemptAt":"2026-01-02T03:05:00.000000Z"},"error":{"code":"X","message":"no\u001b[31m"}},"meta":{"requestId":"r"}}`,
 	"POST /api/knowledge/search":                          `{"hits":[{"documentId":"d1","title":"Guide","fileName":"g.pdf","version":1,"segmentIndex":2,"page":3,"pageFrom":3,"pageTo":4,"headingPath":["A","B"],"metadata":{"lang":"de"},"text":"It is. It is found\n here.","sentence":{"text":"It is found\n here.","start":7,"page":4,"highlights":[[6,11]]},"score":0.5,"highlights":[[13,18]]}],"groups":[{"documentId":"d2","title":"Other","score":0.25,"hits":[{"documentId":"d2","title":"Other","text":"Here too.","score":0.25}]}],"nextCursor":"next","hasMore":true,"partial":true}`,
 	"GET /internal/outbox":                                `{"counts":{"NEW":1,"RETRYING":2,"SENT":3,"DEAD":4},"backlog":3,"oldestAgeSeconds":1.5}`,
@@ -88,7 +90,7 @@ func TestWhatEveryVerbAsksAndPrints(t *testing.T) {
 			"tasks list --status DEAD --kb notes --q x --limit 7", "tasks get " + uuid1, "tasks watch " + uuid1, "tasks retry " + uuid1,
 			"tasks cancel " + uuid1 + " --yes", "tasks explain " + uuid1,
 		},
-		"documents": {"documents list --status READY --kb notes --q x --meta lang=de --meta year:={\"gte\":2020} --limit 7"},
+		"documents": {"documents list --status READY --kb notes --q x --meta lang=de --meta year:={\"gte\":2020} --limit 7", "documents rollback d1", "documents rollback d1 --version 3", "documents deletion d1"},
 		"search": {
 			"search dead letter --kb notes --top 3",
 			"search x --document d1,d2 --type text/plain --meta lang=de --meta year:=[2020,2024] --created-after 2026-01-01T00:00:00Z --updated-before 2026-02-01T00:00:00Z --by-document --cursor abc",

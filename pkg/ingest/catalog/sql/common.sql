@@ -351,6 +351,32 @@ VALUES (@rows:5);
 -- name: DocumentNext
 UPDATE knowledge_document SET last_no = ? WHERE id = ?;
 
+-- ---------------------------------------------------------------- rollback
+
+-- The version that a rollback goes back to when none is named, and whose file is kept for it: the last superseded one that differs from
+-- the visible one in what its user gave. A version that re-indexing has made of the same bytes does not.
+-- name: VersionKept
+SELECT v.id, v.no
+FROM knowledge_document d
+JOIN document_version s ON s.id = d.visible_version_id
+JOIN document_version v ON v.document_id = d.id
+WHERE d.id = ? AND v.state = 'SUPERSEDED' AND v.file_id <> ''
+  AND (v.file_id <> s.file_id OR v.title <> s.title OR COALESCE(v.metadata, '') <> COALESCE(s.metadata, ''))
+ORDER BY v.no DESC
+LIMIT 1;
+
+-- What a version was made of, as far as it is kept.
+-- name: VersionContent
+SELECT v.state, v.title, COALESCE(v.metadata, ''), COALESCE(f.id, ''), COALESCE(f.sha256, ''), COALESCE(f.bytes, 0), COALESCE(f.original_name, ''),
+       COALESCE(f.media_type, ''), COALESCE(b.payload, '')
+FROM document_version v
+LEFT JOIN stored_file f ON f.id = v.file_id
+LEFT JOIN ingest_task_body b ON b.id = v.task_id
+WHERE v.document_id = ? AND v.no = ?;
+
+-- name: DocumentVisibleNo
+SELECT visible_no FROM knowledge_document WHERE id = ? AND user_id = ? AND deleted_at IS NULL;
+
 -- ---------------------------------------------------------------- delete
 
 -- name: DocumentReachable
@@ -367,6 +393,63 @@ UPDATE knowledge_document
 SET deleted_at = ?, updated_at = ?, same_sha256 = NULL, visible_version_id = NULL, visible_no = 0, visible_upload_no = 0,
     segment_count = 0, sweep_at = ?, sweep_pass = 0
 WHERE deleted_at IS NULL AND id IN (@list);
+
+-- name: DeletionsOf
+SELECT d.id, d.user_id, d.base_id, d.content_sha256, d.bytes, (SELECT COUNT(*) FROM document_version v WHERE v.document_id = d.id)
+FROM knowledge_document d
+WHERE d.id IN (@list)
+ORDER BY d.id;
+
+-- A document that was deleted before, and came back with a restore.
+-- name: DeletionsForget
+DELETE FROM document_deletion WHERE document_id IN (@list);
+
+-- name: DeletionsInsert
+INSERT INTO document_deletion (document_id, user_id, base_id, content_sha256, bytes, versions, segments, vectors, files, deleted_by, deleted_at, sweep_at)
+VALUES (@rows:12);
+
+-- name: Deletion
+SELECT document_id, user_id, base_id, content_sha256, bytes, versions, segments, vectors, files, deleted_by, deleted_at, removed_at, verified_at
+FROM document_deletion
+WHERE document_id = ? AND (? = 1 OR user_id = ?);
+
+-- name: DeletionSegments
+UPDATE document_deletion SET segments = segments + ? WHERE document_id = ?;
+
+-- name: DeletionVectors
+UPDATE document_deletion SET vectors = vectors + ? WHERE document_id = ?;
+
+-- name: DeletionFiles
+SELECT files FROM document_deletion WHERE document_id = ?;
+
+-- name: DeletionSetFiles
+UPDATE document_deletion SET files = ? WHERE document_id = ?;
+
+-- name: DeletionRemoved
+UPDATE document_deletion SET removed_at = ? WHERE document_id = ? AND removed_at IS NULL;
+
+-- name: DeletionsDue
+SELECT DISTINCT base_id FROM document_deletion WHERE sweep_at <= ? ORDER BY base_id LIMIT ?;
+
+-- All of a base whose rows, vectors and files were gone before a time, so that one look at its index serves them.
+-- name: DeletionsWaiting
+SELECT document_id, files FROM document_deletion
+WHERE base_id = ? AND verified_at IS NULL AND deleted_at <= ? AND removed_at <= ?
+ORDER BY document_id
+LIMIT ?;
+
+-- What may be left of a document: nothing. Metadata and names of vectors go before or with its versions.
+-- name: DeletionLeft
+SELECT 'document' FROM knowledge_document WHERE id = ?
+UNION ALL SELECT 'version' FROM document_version WHERE document_id = ?
+UNION ALL SELECT 'segment' FROM knowledge_segment WHERE document_id = ?
+LIMIT 1;
+
+-- name: DeletionVerified
+UPDATE document_deletion SET verified_at = ?, sweep_at = ? WHERE document_id = ? AND verified_at IS NULL;
+
+-- name: DeletionsLater
+UPDATE document_deletion SET sweep_at = ? WHERE base_id = ? AND verified_at IS NULL AND sweep_at < ?;
 
 -- ---------------------------------------------------------------- sweep: versions
 
@@ -459,7 +542,7 @@ SELECT DISTINCT file_id FROM document_version WHERE document_id = ? AND file_id 
 SELECT DISTINCT v.file_id
 FROM document_version v
 JOIN knowledge_document d ON d.id = v.document_id
-WHERE v.document_id = ? AND v.file_id <> '' AND v.state IN ('SUPERSEDED', 'ABANDONED') AND v.upload_no < d.visible_upload_no
+WHERE v.document_id = ? AND v.id <> ? AND v.file_id <> '' AND v.state IN ('SUPERSEDED', 'ABANDONED') AND v.upload_no < d.visible_upload_no
 ORDER BY v.file_id;
 
 -- name: DocumentUnlink
@@ -468,7 +551,7 @@ UPDATE document_version SET file_id = '' WHERE document_id = ? AND file_id IN (@
 -- name: OutdatedUnlink
 UPDATE document_version
 SET file_id = ''
-WHERE document_id = ? AND state IN ('SUPERSEDED', 'ABANDONED')
+WHERE document_id = ? AND id <> ? AND state IN ('SUPERSEDED', 'ABANDONED')
   AND upload_no < (SELECT d.visible_upload_no FROM knowledge_document d WHERE d.id = document_version.document_id)
   AND file_id IN (@list);
 

@@ -50,6 +50,9 @@ SELECT DISTINCT c.part_id
  WHERE c.part_id < ? AND NOT EXISTS (SELECT 1 FROM knowledge_text_part p WHERE p.id = c.part_id)
  LIMIT 100;
 
+-- name: ChunkOrphaned
+SELECT c.part_id FROM knowledge_text_chunk c WHERE NOT EXISTS (SELECT 1 FROM knowledge_text_part p WHERE p.id = c.part_id) LIMIT 1;
+
 -- name: BasesAll
 SELECT id FROM knowledge_base WHERE deleted_at IS NULL AND id > ? ORDER BY id LIMIT 200;
 

@@ -29,17 +29,18 @@ func (g *Handler) Routes() []web.Route {
 	const oneBase = bases + "/:base"
 	filters := append([]string{"knowledgeBase", "status", "stage", "q", "sort", "cursor", "limit"}, web.TimeFilters...)
 	return []web.Route{
-		web.On(http.MethodGet, documents, web.AccessRead, append([]string{"metadata"}, filters...), g.listDocuments),
-		web.On(http.MethodGet, one, web.AccessRead, nil, web.Of(web.DocumentID, g.getDocument)),
-		web.On(http.MethodDelete, one, web.AccessWrite, nil, web.Of(web.DocumentID, g.deleteDocument)),
-		web.On(http.MethodGet, one+"/segments", web.AccessRead, []string{"cursor", "limit"}, web.Of(web.DocumentID, g.listSegments)),
-		web.On(http.MethodPost, "/api/knowledge/search", web.AccessRead, nil, g.search),
-		web.On(http.MethodGet, bases, web.AccessRead, filters, g.listBases),
+		web.On(http.MethodGet, documents, web.AccessRead, append([]string{"metadata"}, filters...), g.listDocuments).In(web.BaseOfQuery),
+		web.On(http.MethodGet, one, web.AccessRead, nil, web.Of(web.DocumentID, g.getDocument)).In(web.BaseOfDocument),
+		web.On(http.MethodDelete, one, web.AccessWrite, nil, web.Of(web.DocumentID, g.deleteDocument)).In(web.BaseOfDocument),
+		web.On(http.MethodGet, one+"/deletion", web.AccessRead, nil, web.Of(web.DocumentID, g.deletion)).In(web.BaseOfDeletion),
+		web.On(http.MethodGet, one+"/segments", web.AccessRead, []string{"cursor", "limit"}, web.Of(web.DocumentID, g.listSegments)).In(web.BaseOfDocument),
+		web.On(http.MethodPost, "/api/knowledge/search", web.AccessSearch, nil, g.search).In(web.BaseOfBody),
+		web.On(http.MethodGet, bases, web.AccessRead, filters, g.listBases).In(web.BaseOfQuery),
 		web.On(http.MethodPost, bases, web.AccessWrite, nil, g.createBase),
-		web.On(http.MethodGet, oneBase, web.AccessRead, nil, web.Of(web.BaseName, g.getBase)),
-		web.On(http.MethodPatch, oneBase, web.AccessWrite, nil, web.Of(web.BaseName, g.changeBase)),
-		web.On(http.MethodDelete, oneBase, web.AccessWrite, []string{"cascade"}, web.Of(web.BaseName, g.deleteBase)),
-		web.On(http.MethodGet, oneBase+"/summary", web.AccessRead, nil, web.Of(web.BaseName, g.baseSummary)),
+		web.On(http.MethodGet, oneBase, web.AccessRead, nil, web.Of(web.BaseName, g.getBase)).In(web.BaseOfPath),
+		web.On(http.MethodPatch, oneBase, web.AccessWrite, nil, web.Of(web.BaseName, g.changeBase)).In(web.BaseOfPath),
+		web.On(http.MethodDelete, oneBase, web.AccessWrite, []string{"cascade"}, web.Of(web.BaseName, g.deleteBase)).In(web.BaseOfPath),
+		web.On(http.MethodGet, oneBase+"/summary", web.AccessRead, nil, web.Of(web.BaseName, g.baseSummary)).In(web.BaseOfPath),
 	}
 }
 
@@ -91,6 +92,10 @@ func (g *Handler) deleteDocument(c *gin.Context, id string) error {
 	who := g.Trail.Acting(c, audit.DocumentDelete, id, "")
 	who.Guard = views.IfMatch(c)
 	return web.NoContent(c, g.Svc.DeleteDocument(c.Request.Context(), who, id))
+}
+
+func (g *Handler) deletion(c *gin.Context, id string) error {
+	return web.Show(c, views.Deletion)(g.Svc.Deletion(c.Request.Context(), web.Caller(c), id))
 }
 
 func (g *Handler) listSegments(c *gin.Context, id string) error {

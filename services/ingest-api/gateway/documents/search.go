@@ -41,6 +41,9 @@ func (g *Handler) search(c *gin.Context) error {
 	if err != nil {
 		return err
 	}
+	if err := web.WithinBase(c, g.Svc, r.Base); err != nil {
+		return err
+	}
 	name := searchName(r)
 	if r.After, err = searchPlace(body.Cursor, name); err != nil {
 		return err

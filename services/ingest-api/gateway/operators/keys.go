@@ -75,12 +75,12 @@ func readNewKey(c *gin.Context) (auth.NewKey, error) {
 	}
 	scopes, err := auth.ParseScopes(body.Scopes...)
 	if err != nil {
-		return auth.NewKey{}, web.Errorf(web.CodeInvalidField, "scopes has something else than read and write").About("scopes")
+		return auth.NewKey{}, web.Errorf(web.CodeInvalidField, "scopes has something else than read, write, search and upload").About("scopes")
 	}
 	if body.TTLDays < 0 || body.TTLDays > maxKeyDays {
 		return auth.NewKey{}, web.Errorf(web.CodeInvalidField, "ttlDays is %d, allowed is 0 (no end) to %d", body.TTLDays, maxKeyDays).About("ttlDays")
 	}
-	return auth.NewKey{UserID: body.UserID, Name: body.Name, Role: body.Role, Scopes: scopes, TTL: time.Duration(body.TTLDays) * 24 * time.Hour}, nil
+	return auth.NewKey{UserID: body.UserID, Name: body.Name, Role: body.Role, Scopes: scopes, Bases: body.Bases, TTL: time.Duration(body.TTLDays) * 24 * time.Hour}, nil
 }
 
 func (g *Handler) revokeKey(c *gin.Context, id string) error {

@@ -43,13 +43,13 @@ func (g *Handler) Routes() []web.Route {
 	const all = "/internal/tasks"
 	const any = all + "/:taskId"
 	return []web.Route{
-		web.On(http.MethodGet, list, web.AccessRead, taskListParams(), g.listTasks),
-		web.On(http.MethodGet, one, web.AccessRead, nil, web.Of(taskID, g.getTask)),
-		web.On(http.MethodGet, one+"/events", web.AccessRead, nil, web.Of(taskID, g.taskEvents)),
-		web.On(http.MethodGet, one+"/transitions", web.AccessRead, []string{"cursor", "limit"}, web.Of(taskID, g.listTransitions)),
-		web.On(http.MethodGet, one+"/explain", web.AccessRead, nil, web.Of(taskID, g.explainTask)),
-		web.On(http.MethodPost, one+"/retry", web.AccessWrite, nil, g.step(audit.TaskRetry, g.Svc.Retry)),
-		web.On(http.MethodPost, one+"/cancel", web.AccessWrite, nil, g.step(audit.TaskCancel, g.Svc.Cancel)),
+		web.On(http.MethodGet, list, web.AccessRead, taskListParams(), g.listTasks).In(web.BaseOfQuery),
+		web.On(http.MethodGet, one, web.AccessRead, nil, web.Of(taskID, g.getTask)).In(web.BaseOfTask),
+		web.On(http.MethodGet, one+"/events", web.AccessRead, nil, web.Of(taskID, g.taskEvents)).In(web.BaseOfTask),
+		web.On(http.MethodGet, one+"/transitions", web.AccessRead, []string{"cursor", "limit"}, web.Of(taskID, g.listTransitions)).In(web.BaseOfTask),
+		web.On(http.MethodGet, one+"/explain", web.AccessRead, nil, web.Of(taskID, g.explainTask)).In(web.BaseOfTask),
+		web.On(http.MethodPost, one+"/retry", web.AccessWrite, nil, g.step(audit.TaskRetry, g.Svc.Retry)).In(web.BaseOfTask),
+		web.On(http.MethodPost, one+"/cancel", web.AccessWrite, nil, g.step(audit.TaskCancel, g.Svc.Cancel)).In(web.BaseOfTask),
 		web.On(http.MethodGet, all+"/stats", web.AccessInspect, nil, g.taskStats),
 		web.On(http.MethodGet, all+"/suspended", web.AccessInspect, []string{"cursor", "limit"}, g.suspendedTasks),
 		web.On(http.MethodGet, any, web.AccessInspect, nil, web.Of(taskID, g.inspectTask)),

@@ -225,15 +225,31 @@ func (g *Handler) receiveAll(c *gin.Context, in *intake, maxFiles int) error {
 		g.Metrics.Uploads.WithLabelValues(web.UploadRefused).Inc()
 		return err
 	}
+	if err := g.withinBase(c, in); err != nil {
+		g.discard(in)
+		return err
+	}
 	if in.unclaimed, err = claim.received(); err != nil {
 		g.discard(in)
 		return err
 	}
 	g.accept(c.Request.Context(), in)
-	for _, f := range in.files {
-		g.countUpload(f)
+	for i := range in.files {
+		f := &in.files[i]
+		if f.err == nil && f.accepted.Replayed && f.accepted.Task.DocumentID != "" { // of the same key, maybe in another base
+			f.err = web.WithinTask(c, f.accepted.Task)
+		}
+		g.countUpload(*f)
 	}
 	return nil
+}
+
+// withinBase refuses what a key that is limited to knowledge bases sends to another one. A further version stays in its document's.
+func (g *Handler) withinBase(c *gin.Context, in *intake) error {
+	if in.documentID != "" {
+		return nil
+	}
+	return web.WithinBase(c, g.Svc, in.base)
 }
 
 // accept commits the received files, together. It does not end with the client's connection:

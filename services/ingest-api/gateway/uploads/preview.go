@@ -49,6 +49,10 @@ func (g *Handler) preview(c *gin.Context) error {
 	if err != nil {
 		return err
 	}
+	if err := g.previewWithin(c, in); err != nil {
+		g.discard(in)
+		return err
+	}
 	t, replayed, err := g.submitPreview(c, in)
 	if err != nil {
 		return err
@@ -68,6 +72,21 @@ func (g *Handler) preview(c *gin.Context) error {
 		return err
 	}
 	return web.JSON(c, status, v)
+}
+
+// previewWithin refuses a preview that a key which is limited to knowledge bases asks for in another one.
+func (g *Handler) previewWithin(c *gin.Context, in *intake) error {
+	if in.documentID == "" {
+		return web.WithinBase(c, g.Svc, in.base)
+	}
+	if web.RequestOf(c).Principal.Bases == nil {
+		return nil
+	}
+	d, err := g.Svc.Document(c.Request.Context(), in.who, in.documentID)
+	if err != nil {
+		return err
+	}
+	return web.WithinBase(c, g.Svc, d.BaseID)
 }
 
 // readPreview reads the body that names a document.

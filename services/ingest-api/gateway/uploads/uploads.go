@@ -4,6 +4,7 @@
 package uploads
 
 import (
+	"context"
 	"log/slog"
 	"net/http"
 	"time"
@@ -57,10 +58,11 @@ func (g *Handler) Routes() []web.Route {
 	const documents = "/api/knowledge/documents"
 	form := formFields()
 	return []web.Route{
-		web.On(http.MethodPost, documents+"/upload-async", web.AccessWrite, form, g.uploadAsync),
-		web.On(http.MethodPost, documents+"/upload", web.AccessWrite, append([]string{"waitSeconds"}, form...), g.uploadSync),
-		web.On(http.MethodPost, "/api/knowledge/preview", web.AccessWrite, []string{"waitSeconds"}, g.preview),
-		web.On(http.MethodPut, documents+"/:documentId", web.AccessWrite, versionFields(), web.Of(web.DocumentID, g.putDocument)),
+		web.On(http.MethodPost, documents+"/upload-async", web.AccessUpload, form, g.uploadAsync).In(web.BaseOfBody),
+		web.On(http.MethodPost, documents+"/upload", web.AccessUpload, append([]string{"waitSeconds"}, form...), g.uploadSync).In(web.BaseOfBody),
+		web.On(http.MethodPost, "/api/knowledge/preview", web.AccessWrite, []string{"waitSeconds"}, g.preview).In(web.BaseOfBody),
+		web.On(http.MethodPut, documents+"/:documentId", web.AccessWrite, versionFields(), web.Of(web.DocumentID, g.putDocument)).In(web.BaseOfDocument),
+		web.On(http.MethodPost, documents+"/:documentId/rollback", web.AccessWrite, nil, web.Of(web.DocumentID, g.rollback)).In(web.BaseOfDocument),
 	}
 }
 
@@ -119,6 +121,34 @@ func (g *Handler) putDocument(c *gin.Context, id string) error {
 	if err := g.receiveAll(c, in, 1); err != nil {
 		return err
 	}
+	return g.answerUpload(c, in, false)
+}
+
+// rollback makes a new version of the content of an earlier one.
+func (g *Handler) rollback(c *gin.Context, id string) error {
+	in, err := g.newIntake(c, nil)
+	if err != nil {
+		return err
+	}
+	var body wire.Rollback
+	if err := web.ReadJSON(c, &body, true); err != nil {
+		return err
+	}
+	version := int64(0)
+	if body.Version != nil {
+		if version = *body.Version; version < 1 {
+			return web.Errorf(web.CodeInvalidField, "version is %d; a version's number is at least 1", version).About("version")
+		}
+	}
+	in.who.Scope.Role = taskstate.RoleUser // as putDocument's
+	in.who.Guard = views.IfMatch(c)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.Request.Context()), acceptTimeout)
+	defer cancel()
+	f := intakeFile{}
+	f.accepted, f.err = g.Svc.Rollback(ctx, in.who, id, version, in.key)
+	f.name = f.accepted.Document.FileName
+	in.files = append(in.files, f)
+	g.countUpload(f)
 	return g.answerUpload(c, in, false)
 }
 

@@ -37,6 +37,19 @@ func Accepted(a ingest.Accepted, fileName string) wire.AcceptedTask {
 	return v
 }
 
+// Deletion is a receipt.
+func Deletion(d ingest.Deletion) wire.Deletion {
+	v := wire.Deletion{
+		DocumentID: d.DocumentID, KnowledgeBaseID: d.BaseID, State: wire.DeletionPending, SHA256: d.SHA256, Bytes: d.Bytes, Versions: d.Versions,
+		Segments: d.Segments, Vectors: d.Vectors, Files: d.Files, DeletedBy: d.By,
+		DeletedAt: wire.At(d.DeletedAt), RemovedAt: wire.MaybeAt(d.RemovedAt), VerifiedAt: wire.MaybeAt(d.VerifiedAt),
+	}
+	if !d.VerifiedAt.IsZero() {
+		v.State = wire.DeletionVerified
+	}
+	return v
+}
+
 func Segment(s ingest.Segment) wire.Segment {
 	return wire.Segment{
 		Index: s.Index, Text: s.Text, Page: wire.NullInt(s.Page), PageFrom: wire.NullInt(s.Page), PageTo: wire.NullInt(ingest.LastPage(s.Page, s.PageBreaks)),
@@ -153,7 +166,7 @@ func DocumentStatuses() []ingest.DocumentStatus {
 
 func Key(k auth.Key) wire.Key {
 	return wire.Key{
-		KeyID: k.ID, UserID: k.UserID, Name: k.Name, Role: k.Role, Scopes: k.Scopes.Names(), Shown: k.Shown, CreatedAt: wire.At(k.CreatedAt),
+		KeyID: k.ID, UserID: k.UserID, Name: k.Name, Role: k.Role, Scopes: k.Scopes.Names(), Bases: k.Bases, Shown: k.Shown, CreatedAt: wire.At(k.CreatedAt),
 		ExpiresAt: wire.MaybeAt(k.ExpiresAt), RevokedAt: wire.MaybeAt(k.RevokedAt), LastUsedAt: wire.MaybeAt(k.LastUsedAt),
 	}
 }

@@ -33,6 +33,10 @@ const (
 	CodeNotFound             = "NOT_FOUND"
 	CodeTaskNotFound         = "TASK_NOT_FOUND"
 	CodeDocumentNotFound     = "DOCUMENT_NOT_FOUND"
+	CodeNoDeletion           = "DELETION_NOT_FOUND"
+	CodeVersionNotFound      = "VERSION_NOT_FOUND"
+	CodeVersionVisible       = "VERSION_IS_VISIBLE"
+	CodeVersionGone          = "VERSION_GONE"
 	CodeBaseNotFound         = "KNOWLEDGE_BASE_NOT_FOUND"
 	CodeAPIKeyNotFound       = "API_KEY_NOT_FOUND"
 	CodeEventNotFound        = "EVENT_NOT_FOUND"
@@ -106,12 +110,14 @@ var Kinds = map[string]errorKind{
 	CodeChatRequired:       {http.StatusUnprocessableEntity, "The request names no chat.", "Send chatId, or metadata.chat_id: whose conversation the workflow is about; any text of your own will do."},
 	CodeUnauthenticated:    {http.StatusUnauthorized, "This address needs a valid API key or token.", "Send `Authorization: Bearer mw_live_…`; ask an operator for a key if yours has ended."},
 	CodeForbidden:          {http.StatusForbidden, "This address needs the operator role.", "Use a key or token with the operator role."},
-	CodeScope:              {http.StatusForbidden, "The key or token is not good for this.", "Use one with the scope that the message names."},
+	CodeScope:              {http.StatusForbidden, "The key or token is not good for this.", "Use one that is good for what the message names, or ask an operator for one."},
 	CodeCrossOrigin:        {http.StatusForbidden, "A browser sent this request for another site.", "Call the API from its own origin or from a program."},
 	CodeHostNotAllowed:     {http.StatusForbidden, "With AUTH_MODE=none only requests to this machine's own loopback names are answered.", "Use http://127.0.0.1 or http://localhost, or run with AUTH_MODE=keys."},
 	CodeNotFound:           {http.StatusNotFound, "There is nothing at this address.", "Look up the address in /docs."},
 	CodeTaskNotFound:       {http.StatusNotFound, "There is no such task.", "Check the id; only tasks of your own can be seen."},
 	CodeDocumentNotFound:   {http.StatusNotFound, "There is no such document.", "Check the id; only documents of your own can be seen, and deleted ones are gone."},
+	CodeNoDeletion:         {http.StatusNotFound, "There is no receipt of a deletion.", "Check the id; only documents of your own that were deleted have one, since migration 020."},
+	CodeVersionNotFound:    {http.StatusNotFound, "The document never had this version visible.", "Leave version out to go back to the last one before the visible one."},
 	CodeBaseNotFound:       {http.StatusNotFound, "There is no such knowledge base.", "Check the id or name; GET /api/knowledge/bases lists yours."},
 	CodeAPIKeyNotFound:     {http.StatusNotFound, "There is no such API key.", "GET /internal/keys lists the keys with their ids."},
 	CodeEventNotFound:      {http.StatusNotFound, "There is no such event.", "GET /internal/outbox/events lists them; sent ones are removed after OUTBOX_RETENTION_HOURS."},
@@ -141,6 +147,8 @@ var Kinds = map[string]errorKind{
 	taskstate.CodeNotCancelable:    {http.StatusConflict, "The task has already ended.", "Nothing is left to cancel; delete the document to take it out."},
 	codeSuperseded:                 {http.StatusConflict, "A later upload of this document is visible.", "Nothing needs to be done; send the file again if the older content is wanted."},
 	codeDocumentDeleted:            {http.StatusConflict, "The task's document or file is gone.", "Upload the file again."},
+	CodeVersionVisible:             {http.StatusConflict, "This version is the visible one.", "Nothing needs to be done."},
+	CodeVersionGone:                {http.StatusConflict, "The content of this version is not kept.", "Upload the file again, as a new version of the document: PUT /api/knowledge/documents/{documentId}."},
 	CodePrecondition:               {http.StatusPreconditionFailed, "It has changed since it was read.", "Read it again and repeat the change with the new ETag."},
 	CodeTooLarge:                   {http.StatusRequestEntityTooLarge, "The upload is too large.", "Split the file, or ask the operator to raise UPLOAD_MAX_BYTES."},
 	CodeUnsupportedMedia:           {http.StatusUnsupportedMediaType, "The request's Content-Type is not answered here.", "Send multipart/form-data for uploads and application/json for everything else."},

@@ -83,6 +83,8 @@ const (
 	AccessInspect               // the operator role and the scope read
 	AccessOperate               // the operator role and the scope write
 	AccessMetrics               // as accessInspect, or anyone with METRICS_PUBLIC
+	AccessSearch                // any valid key or token with the scope search, or read
+	AccessUpload                // the same with the scope upload, or write
 )
 
 // Operator reports whether a route is for operators only.
@@ -92,8 +94,14 @@ func (a Access) Operator() bool {
 
 // Scope is what a key or token has to be good for.
 func (a Access) Scope() auth.Scope {
-	if a == AccessWrite || a == AccessOperate {
+	switch a {
+	case AccessWrite, AccessOperate:
 		return auth.ScopeWrite
+	case AccessSearch:
+		return auth.ScopeSearch
+	case AccessUpload:
+		return auth.ScopeUpload
+	case AccessPublic, AccessRead, AccessInspect, AccessMetrics:
 	}
 	return auth.ScopeRead
 }
@@ -107,7 +115,14 @@ type Route struct {
 	Path   string // gin's form
 	Access Access
 	Query  []string // allowed query parameters; any other is 400
+	Base   BaseRule // which knowledge base a request is about
 	Handle HandlerFunc
+}
+
+// In is the route with what says which knowledge base a request is about.
+func (r Route) In(b BaseRule) Route {
+	r.Base = b
+	return r
 }
 
 // Without makes routes say why the service has not what they show.

@@ -46,8 +46,8 @@ type Handler struct {
 func (g *Handler) Routes() []web.Route {
 	return []web.Route{
 		web.On(http.MethodPost, "/api/workflows/apply", web.AccessWrite, nil, g.apply),
-		web.On(http.MethodPost, "/api/knowledge/bases/:base/reindex", web.AccessWrite, []string{"waitSeconds"}, web.Of(web.BaseName, g.reindex)),
-		web.On(http.MethodGet, "/api/workflows/tasks/:taskId", web.AccessRead, nil, web.Of(web.ID("taskId", taskstate.ErrNotFound), g.task)),
+		web.On(http.MethodPost, "/api/knowledge/bases/:base/reindex", web.AccessWrite, []string{"waitSeconds"}, web.Of(web.BaseName, g.reindex)).In(web.BaseOfPath),
+		web.On(http.MethodGet, "/api/workflows/tasks/:taskId", web.AccessRead, nil, web.Of(web.ID("taskId", taskstate.ErrNotFound), g.task)).In(web.BaseOfTask),
 	}
 }
 
