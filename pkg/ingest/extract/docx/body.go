@@ -47,6 +47,7 @@ type docxBody struct {
 	inRunPrs bool
 	formula  formula
 	margin   *margin // nil: what stands beside the text is not read
+	graphics *office.Graphics
 }
 
 // read visits one part; a name that the archive does not have is skipped.
@@ -65,6 +66,7 @@ func (d *docxBody) Start(name string, attrs []xml.Attr) error {
 		return nil
 	}
 	d.startMargin(name, attrs)
+	d.graphics.Start(name, attrs)
 	switch name {
 	case "p":
 		if err := d.part.Advance(d.ctx, d.in); err != nil {
@@ -176,7 +178,7 @@ func (d *docxBody) End(name string) error {
 	}
 	switch name {
 	case "p":
-		return errors.Join(d.endParagraph(), d.sendMargin())
+		return errors.Join(d.endParagraph(), d.sendGraphics(), d.sendMargin())
 	case "pPr":
 		d.props = max(d.props-1, 0)
 	case "rPr":
@@ -184,7 +186,7 @@ func (d *docxBody) End(name string) error {
 	case "t":
 		d.inText = false
 	case "tbl", "tr", "tc":
-		return errors.Join(d.endTable(name), d.sendMargin())
+		return errors.Join(d.endTable(name), d.sendGraphics(), d.sendMargin())
 	case "sectPr": // the last section's stands behind all paragraphs
 		return d.sendMargin()
 	}
@@ -263,6 +265,14 @@ func (d *docxBody) send(text string, p *docxParagraph) error {
 		b.Kind = ingest.BlockList
 	}
 	return d.out.Block(b)
+}
+
+// sendGraphics sends what charts and diagrams say: behind the paragraph or table that they stand in.
+func (d *docxBody) sendGraphics() error {
+	if d.tables > 0 || len(d.open) > 0 {
+		return nil
+	}
+	return d.graphics.Send(d.out, 0)
 }
 
 func (d *docxBody) endTable(name string) error {

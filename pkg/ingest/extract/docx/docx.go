@@ -41,7 +41,7 @@ func Read(ctx context.Context, in *document.Input, out *document.Sink) (ingest.E
 	if err != nil {
 		return ingest.Extraction{}, err
 	}
-	body := &docxBody{ctx: ctx, in: in, out: out, styles: styles, lists: lists, margin: margin}
+	body := &docxBody{ctx: ctx, in: in, out: out, styles: styles, lists: lists, margin: margin, graphics: a.GraphicsOf(rels)}
 	for _, name := range []string{main, rels.ByKind["footnotes"], rels.ByKind["endnotes"]} {
 		if err := body.read(a, name); err != nil {
 			return ingest.Extraction{}, err

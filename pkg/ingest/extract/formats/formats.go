@@ -45,10 +45,10 @@ type Reader struct {
 // Registry holds the readers: a new format is one line here and one file beside it.
 var Registry = []Reader{
 	{Name: "pdf", Version: 3, Types: []string{document.TypePDF}, PDF: true, Read: readPDF},
-	{Name: "docx", Version: 2, Types: []string{document.TypeDOCX}, Read: docx.Read},
+	{Name: "docx", Version: 3, Types: []string{document.TypeDOCX}, Read: docx.Read},
 	{Name: "html", Version: 2, Types: []string{document.TypeHTML}, Read: html.Read},
 	{Name: "markdown", Version: 3, Types: []string{document.TypeMarkdown}, Read: markdown.Read},
-	{Name: "pptx", Version: 1, Types: []string{document.TypePPTX}, Read: pptx.Read},
+	{Name: "pptx", Version: 2, Types: []string{document.TypePPTX}, Read: pptx.Read},
 	{Name: "xlsx", Version: 1, Types: []string{document.TypeXLSX}, Read: xlsx.Read},
 	{Name: "odf", Version: 1, Types: []string{document.TypeODT, document.TypeODS, document.TypeODP}, Read: odf.Read},
 	{Name: "epub", Version: 1, Types: []string{document.TypeEPUB}, Read: epub.Read},

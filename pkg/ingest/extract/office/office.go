@@ -136,7 +136,7 @@ func (Attributes) End(string) error { return nil }
 // Text implements Visitor.
 func (Attributes) Text([]byte) error { return nil }
 
-// Walk reads a part to its end. DTDs are refused, so that no entity can be defined.
+// Walk reads a part to its end. DTDs that define entities are refused.
 // Errors: CORRUPT, LIMIT_EXCEEDED, or the visitor's.
 func (p *Part) Walk(v Visitor) error {
 	dec := xml.NewDecoder(p)

@@ -12,7 +12,8 @@ import (
 	"github.com/millweir/millweir/pkg/ingest/extract/office"
 )
 
-// Read reads the slides in the order in which they are shown, each as a page: its title as a heading, its text and tables, then its notes.
+// Read reads the slides in the order in which they are shown, each as a page: its title as a heading, its text and tables, then what its
+// charts and diagrams say, then its notes.
 // Hidden slides are read too: they are part of the file that was given.
 func Read(ctx context.Context, in *document.Input, out *document.Sink) (ingest.Extraction, error) {
 	a, err := office.Open(in)
@@ -51,11 +52,15 @@ func readSlide(a *office.Archive, name string, page int, out *document.Sink) err
 	if name == "" {
 		return nil
 	}
-	if err := a.Visit(name, &slide{out: out, page: page}); err != nil {
-		return err
-	}
 	rels, err := a.RelationsOf(name)
 	if err != nil {
+		return err
+	}
+	graphics := a.GraphicsOf(rels)
+	if err := a.Visit(name, &slide{out: out, page: page, graphics: graphics}); err != nil {
+		return err
+	}
+	if err := graphics.Send(out, page); err != nil {
 		return err
 	}
 	return a.Visit(rels.ByKind["notesSlide"], &slide{out: out, page: page, notes: true})
@@ -86,6 +91,8 @@ type slide struct {
 	page  int
 	notes bool
 
+	graphics *office.Graphics // nil for notes
+
 	drop   office.Dropped
 	shape  string // type of the shape's placeholder: title, ctrTitle, body, …
 	inText bool
@@ -104,6 +111,7 @@ func (s *slide) Start(name string, attrs []xml.Attr) error {
 	if s.drop.Start(name, false) {
 		return nil
 	}
+	s.graphics.Start(name, attrs)
 	switch name {
 	case "sp", "graphicFrame":
 		s.shape = ""

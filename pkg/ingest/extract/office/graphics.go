@@ -1,0 +1,208 @@
+package office
+
+import (
+	"encoding/xml"
+	"strconv"
+	"strings"
+
+	"github.com/millweir/millweir/pkg/ingest"
+	"github.com/millweir/millweir/pkg/ingest/extract/document"
+)
+
+// Bounds of what is read of one chart; what is beyond them is left out.
+const (
+	maxSeries = 64
+	maxPoints = 1000
+)
+
+// Graphics are the charts and diagrams (SmartArt) that a part shows; what they say stands in parts of their own. Nil: they are not read.
+type Graphics struct {
+	archive *Archive
+	rels    *Relations
+	pending []string
+	seen    map[string]bool
+}
+
+// GraphicsOf are those of the part with the relationships.
+func (a *Archive) GraphicsOf(rels *Relations) *Graphics {
+	return &Graphics{archive: a, rels: rels, seen: map[string]bool{}}
+}
+
+// Start is told each element of the part.
+func (g *Graphics) Start(name string, attrs []xml.Attr) {
+	if g == nil {
+		return
+	}
+	id := ""
+	switch name {
+	case "chart":
+		id = Attr(attrs, "id")
+	case "relIds":
+		id = Attr(attrs, "dm")
+	}
+	if part := g.rels.ByID[id]; part != "" && !g.seen[part] {
+		g.seen[part] = true
+		g.pending = append(g.pending, part)
+	}
+}
+
+// Send writes those that were met since the last Send: of a chart its titles and a table of its values, of a diagram its texts as a list.
+func (g *Graphics) Send(out *document.Sink, page int) error {
+	if g == nil {
+		return nil
+	}
+	pending := g.pending
+	g.pending = nil
+	for _, part := range pending {
+		v := &graphic{out: out, page: page}
+		if err := g.archive.Visit(part, v); err != nil {
+			return err
+		}
+		if err := v.chart(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// series is one row of values of a chart.
+type series struct {
+	name     string
+	category map[int]string
+	value    map[int]string
+}
+
+// graphic reads the part of a chart or of a diagram.
+type graphic struct {
+	out  *document.Sink
+	page int
+
+	text   strings.Builder
+	inText bool
+	titles []string
+	all    []series
+	open   *series // being read
+	of     string  // what of the series its points are: tx, cat, val, xVal or yVal
+	point  int
+}
+
+// Start implements Visitor.
+func (g *graphic) Start(name string, attrs []xml.Attr) error {
+	switch name {
+	case "ser":
+		g.open = &series{category: map[int]string{}, value: map[int]string{}}
+	case "tx", "cat", "val", "xVal", "yVal":
+		g.of = name
+	case "pt": // of a series, or of a diagram
+		g.point, _ = strconv.Atoi(Attr(attrs, "idx")) // 0 where it is none
+		g.text.Reset()
+	case "v", "t":
+		g.inText = g.open == nil || name == "v" && g.of != "" // a label of a point repeats its value
+	case "title":
+		g.text.Reset()
+	}
+	return nil
+}
+
+// Text implements Visitor.
+func (g *graphic) Text(data []byte) error {
+	if g.inText && g.text.Len() < document.MaxBlockBytes {
+		g.text.Write(data)
+	}
+	return nil
+}
+
+// End implements Visitor.
+func (g *graphic) End(name string) error {
+	switch name {
+	case "t":
+		g.inText = false
+	case "p":
+		g.text.WriteByte(' ')
+	case "v":
+		g.inText = false
+		g.value()
+	case "tx", "cat", "val", "xVal", "yVal":
+		g.of = ""
+	case "ser":
+		if g.open != nil && len(g.all) < maxSeries {
+			g.all = append(g.all, *g.open)
+		}
+		g.open = nil
+	case "title":
+		g.titles = append(g.titles, document.Squeeze(g.text.String()))
+		g.text.Reset()
+	case "pt":
+		if g.open == nil && g.of == "" {
+			text := document.Squeeze(g.text.String())
+			g.text.Reset()
+			return g.out.Block(ingest.Block{Kind: ingest.BlockList, Page: g.page, Text: text})
+		}
+	}
+	return nil
+}
+
+// value puts a point's text where it belongs.
+func (g *graphic) value() {
+	if g.open == nil {
+		return // it is a title's
+	}
+	text := document.Squeeze(g.text.String())
+	g.text.Reset()
+	if g.point < 0 || g.point >= maxPoints {
+		return
+	}
+	switch g.of {
+	case "tx":
+		g.open.name = strings.TrimSpace(g.open.name + " " + text)
+	case "cat", "xVal":
+		if outer := g.open.category[g.point]; outer != "" { // of several levels the inner one comes first
+			text += " " + outer
+		}
+		g.open.category[g.point] = text
+	case "val", "yVal":
+		g.open.value[g.point] = text
+	}
+}
+
+// chart writes what was read of a chart; a diagram has none.
+func (g *graphic) chart() error {
+	for _, title := range g.titles {
+		if err := g.out.Block(ingest.Block{Kind: ingest.BlockParagraph, Page: g.page, Text: title}); err != nil {
+			return err
+		}
+	}
+	if len(g.all) == 0 {
+		return nil
+	}
+	rows := 0
+	header := []string{""}
+	for _, s := range g.all {
+		header = append(header, s.name)
+		for _, points := range []map[int]string{s.category, s.value} {
+			for i := range points {
+				rows = max(rows, i+1)
+			}
+		}
+	}
+	table := &document.TableWriter{Out: g.out, Page: g.page}
+	if err := table.Row(header); err != nil {
+		return err
+	}
+	for i := range rows {
+		cells := []string{""}
+		for _, s := range g.all {
+			if cells[0] == "" {
+				cells[0] = s.category[i]
+			}
+			cells = append(cells, s.value[i])
+		}
+		if strings.Join(cells, "") == "" {
+			continue
+		}
+		if err := table.Row(cells); err != nil {
+			return err
+		}
+	}
+	return table.Flush()
+}
