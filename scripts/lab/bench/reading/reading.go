@@ -245,11 +245,15 @@ func (s *set) words(reader, name string) map[string]int {
 	return count(string(text))
 }
 
-var hyphened = regexp.MustCompile(`(\pL)-\n\s*(\pL)`)
+var (
+	hyphened = regexp.MustCompile(`(\pL)-\n\s*(\pL)`)
+	// marks are what Markdown has beside a document's words: comments, pictures' and links' addresses.
+	marks = regexp.MustCompile(`(?s)<!--.*?-->|!\[[^\]]*\]\([^)]*\)|\]\([^)]*\)`)
+)
 
 func count(text string) map[string]int {
 	text = strings.ToLower(norm.NFKC.String(strings.ToValidUTF8(text, "")))
-	text = hyphened.ReplaceAllString(text, "$1$2")
+	text = hyphened.ReplaceAllString(marks.ReplaceAllString(text, " "), "$1$2")
 	out := map[string]int{}
 	for _, word := range strings.FieldsFunc(text, func(c rune) bool { return !unicode.IsLetter(c) && !unicode.IsDigit(c) && !unicode.IsMark(c) }) {
 		plain := strings.FieldsFunc(word, dense)
