@@ -21,6 +21,9 @@ import (
 	"github.com/millweir/millweir/pkg/ingest/extract/document"
 )
 
+// openOffice begins the names of the document types that OpenOffice 1 and 2 wrote into each part.
+const openOffice = `"-//OpenOffice.org//DTD `
+
 const (
 	// maxXMLDepth bounds nesting: real documents stay below 60.
 	maxXMLDepth = 512
@@ -136,7 +139,7 @@ func (Attributes) End(string) error { return nil }
 // Text implements Visitor.
 func (Attributes) Text([]byte) error { return nil }
 
-// Walk reads a part to its end. DTDs that define entities are refused.
+// Walk reads a part to its end. DTDs are refused, so that no entity can be defined, but the names of OpenOffice's.
 // Errors: CORRUPT, LIMIT_EXCEEDED, or the visitor's.
 func (p *Part) Walk(v Visitor) error {
 	dec := xml.NewDecoder(p)
@@ -176,8 +179,8 @@ func (p *Part) Walk(v Visitor) error {
 		case xml.CharData:
 			err = v.Text(tok)
 		case xml.Directive:
-			if bytes.ContainsRune(tok, '[') { // OpenOffice 1 and 2 wrote ones that only name their type
-				return document.Corrupt("read %s: document type declarations with entities are not allowed", p.file.Name)
+			if bytes.ContainsRune(tok, '[') || !bytes.Contains(tok, []byte(openOffice)) {
+				return document.Corrupt("read %s: document type declarations are not allowed", p.file.Name)
 			}
 		}
 		if err != nil {
