@@ -197,7 +197,7 @@ var patches = map[string][]patch{
 	},
 	"m22": {
 		{file: "pkg/ingest/sweep/garbage.go", old: `	storeErr := errors.Join(crash.Fault("gc.before_delete")`, text: `	if seededBug("m22") {
-		_ = a.noteDeleted(ctx, pass, ids, nil)
+		_ = a.noteDeleted(ctx, pass, part, ids, nil)
 	}
 	storeErr := errors.Join(crash.Fault("gc.before_delete")`},
 	},
