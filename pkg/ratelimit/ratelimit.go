@@ -58,8 +58,8 @@ const Always = time.Duration(math.MaxInt64)
 // Limiter counts events by key, for one limit or for several at once. It is safe for concurrent use.
 type Limiter interface {
 	// Spend takes events of key, of each limit its cost, all or none. It returns the wait after which they may be used, 0: now.
-	// A wait longer than most says that none was taken, and when to come again. A cost that is larger than its limit is taken at once
-	// and owed. A negative cost gives events back. An error says that nothing is known; it counts nothing.
+	// A wait longer than most says that none was taken, and when to come again. A cost that is larger than its limit is taken at once,
+	// and who comes next waits for it. A negative cost gives events back. An error says that nothing is known; it counts nothing.
 	Spend(ctx context.Context, key string, most time.Duration, costs ...int64) (wait time.Duration, err error)
 }
 

@@ -82,7 +82,7 @@ func TestCostsOfSeveralLimits(t *testing.T) {
 		require.NoError(t, err)
 		return wait
 	}
-	require.Zero(t, spend(0, 1, 300), "more than a second's is taken at once and owed")
+	require.Zero(t, spend(0, 1, 300), "more than a second's is taken at once")
 	require.Equal(t, 2*time.Second+10*time.Millisecond, spend(time.Second, 1, 1))
 	require.Equal(t, 2*time.Second+10*time.Millisecond, spend(time.Second, 1, 1), "what was refused is not counted")
 	require.Equal(t, 2*time.Second+10*time.Millisecond, spend(3*time.Second, 1, 100), "what is waited for is")

@@ -26,7 +26,7 @@ func (a *Catalog) Kept(ctx context.Context, tx taskstate.Tx, document string) (i
 }
 
 // RollbackUpload is the content of an earlier version of a user's document as an upload; version 0: that of Kept. visible is the number of
-// the visible version that this was judged by. It locks nothing.
+// the visible version that this was compared with. It locks nothing.
 // Errors: ErrDocumentNotFound, ErrVersionNotFound, ErrVersionVisible, ErrVersionGone.
 func (a *Catalog) RollbackUpload(ctx context.Context, user, document string, version int64) (u ingest.Upload, visible int64, err error) {
 	u, err = sqldb.Read(ctx, a.d.Store, func(ctx context.Context, tx taskstate.Tx) (ingest.Upload, error) {

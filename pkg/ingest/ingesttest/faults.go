@@ -99,6 +99,11 @@ const (
 	Interrupted FaultMode = "interrupted"  // something else happens meanwhile, then the effect goes on
 )
 
+// SweepFaults are those that an effect of the sweeper may meet: it holds no task.
+func SweepFaults() []FaultMode {
+	return []FaultMode{ErrorBefore, ErrorAfter, CrashBefore, CrashAfter, Undone}
+}
+
 var (
 	ErrInjected   = errors.New("injected fault")
 	errDead       = errors.New("this process is dead")

@@ -320,7 +320,7 @@ func (r *run) fullParent(out []ingest.Segment) []ingest.Segment {
 		}
 		cost -= r.openCosts[i]
 	}
-	later, costs := slices.Clone(r.open[end:]), slices.Clone(r.openCosts[end:])
+	later, costs := r.open[end:], r.openCosts[end:] // endParent forgets both and changes neither
 	r.open = r.open[:end]
 	out = r.endParent(out)
 	for i, seg := range later {

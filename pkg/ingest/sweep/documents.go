@@ -28,7 +28,7 @@ type documentSweep struct{ *Sweeper }
 // sweepDocuments takes deleted documents apart in passes (design D8):
 //
 //	each pass     open tasks are cancelled, rows removed with their vectors marked, the file let go
-//	10 minutes later, when a pass found no open task, no vector is owed any more, and no file is there: the tombstone goes
+//	10 minutes later, when a pass found no open task, no vector waits for its deletion any more, and no file is there: the tombstone goes
 func (a documentSweep) sweepDocuments(ctx context.Context, s *Swept) error {
 	return turns(ctx, a.Sweeper, sweepBatch, a.due(ctx, "DocumentsDue"), func(due []dueThing) error {
 		for _, d := range due {

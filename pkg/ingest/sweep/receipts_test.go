@@ -114,7 +114,7 @@ func TestAReceiptSaysNothingThatIsNotTrue(t *testing.T) {
 
 func TestAFaultAtEveryEffectStillEndsInAReceipt(t *testing.T) {
 	t.Parallel()
-	for _, mode := range []ingesttest.FaultMode{ingesttest.ErrorBefore, ingesttest.ErrorAfter, ingesttest.CrashBefore, ingesttest.CrashAfter, ingesttest.Undone} {
+	for _, mode := range ingesttest.SweepFaults() {
 		t.Run(string(mode), func(t *testing.T) {
 			t.Parallel()
 			w := ingesttest.NewWorld(t, ingesttest.Options{})

@@ -100,7 +100,7 @@ func TestItCountsAsTheLocalOneDoes(t *testing.T) {
 		most  time.Duration
 		costs []int64
 	}{
-		{0, []int64{1, 5000}},              // more than the limit: taken and owed
+		{0, []int64{1, 5000}},              // more than the limit: taken, the next waits
 		{0, []int64{1, 1}},                 // refused
 		{5000 * time.Hour, []int64{1, 10}}, // taken, to be waited for
 		{ratelimit.Always, []int64{1, 0}},  // only the first limit counts

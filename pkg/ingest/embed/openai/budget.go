@@ -36,7 +36,7 @@ func newBudget(cfg Config, limiter ratelimit.Limiter) budget {
 }
 
 // spend takes a request with so many tokens and waits until it may be sent. A search does not wait: somebody else does, and what it
-// took is owed by the documents after it. A wait that is too long to keep a worker is one for the task, which counts no attempt.
+// took makes the documents after it wait longer. A wait that is too long to keep a worker is one for the task, which counts no attempt.
 func (b *budget) spend(ctx context.Context, tokens int64) error {
 	if b.limiter == nil {
 		return nil
@@ -63,8 +63,8 @@ func (b *budget) spend(ctx context.Context, tokens int64) error {
 	return nil
 }
 
-// settle corrects what was taken for a request by what the service says that it was, and counts better from then on.
-func (b *budget) settle(ctx context.Context, weight float64, taken, used int64) {
+// correct changes what was taken for a request by what the service says that it was, and counts better from then on.
+func (b *budget) correct(ctx context.Context, weight float64, taken, used int64) {
 	if used <= 0 {
 		return // it did not say
 	}

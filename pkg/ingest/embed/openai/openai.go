@@ -259,7 +259,7 @@ func (e *Embedder) request(ctx context.Context, sh shape, texts []string, start,
 		e.served.Store(true)
 		var used int64
 		vectors, used, err = sh.decode(e.client, call, reply, end-start)
-		e.budget.settle(ctx, weight, tokens, used)
+		e.budget.correct(ctx, weight, tokens, used)
 		return err
 	}, e.wait)
 	if err != nil {

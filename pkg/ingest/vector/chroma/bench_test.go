@@ -15,13 +15,5 @@ func BenchmarkUpsert(b *testing.B) {
 	cfg.BaseURL = labserver.Chroma(b).URL("")
 	store, err := chroma.New(cfg)
 	require.NoError(b, err)
-	base, n := vectortest.Base(b), 0
-	for b.Loop() {
-		b.StopTimer()
-		rows := vectortest.RandomRows(n, n+200, 384, "v")
-		n += 200
-		b.StartTimer()
-		require.NoError(b, store.Upsert(b.Context(), base, rows))
-	}
-	b.ReportMetric(float64(n)/b.Elapsed().Seconds(), "rows/s")
+	vectortest.BenchUpsert(b, store)
 }

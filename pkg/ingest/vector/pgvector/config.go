@@ -17,7 +17,7 @@ import (
 const (
 	minTimeout     = time.Second
 	defaultTimeout = time.Minute
-	// dialTime bounds one attempt to connect, and the look whether a connection that was idle still answers.
+	// dialTime bounds one attempt to connect, and the look whether a connection that was idle still works.
 	dialTime = 5 * time.Second
 	// defaultConns are those of a pool, leastConns the fewest: half are for writers, so that searches wait for none of them.
 	defaultConns, leastConns = 8, 2

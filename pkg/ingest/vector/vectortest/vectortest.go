@@ -135,3 +135,16 @@ func cosine(a, b []float32) float64 {
 	}
 	return dot / math.Sqrt(aa*bb)
 }
+
+// BenchUpsert writes new rows of 384 values into one collection, 200 a call.
+func BenchUpsert(b *testing.B, store ingest.VectorStore) {
+	base, n := Base(b), 0
+	for b.Loop() {
+		b.StopTimer()
+		rows := RandomRows(n, n+200, 384, "v")
+		n += 200
+		b.StartTimer()
+		require.NoError(b, store.Upsert(b.Context(), base, rows))
+	}
+	b.ReportMetric(float64(n)/b.Elapsed().Seconds(), "rows/s")
+}
