@@ -44,6 +44,7 @@ type Queue struct {
 	sides   [number]side
 	turn    int           // whose deliveries come first: not those of the queue that came first last time
 	changed chan struct{} // closed when a read has ended
+	waiting int           // calls of Read that take what is held
 	resting bool          // no Read since Yield: what a read still brings goes back at once
 	timer   *time.Timer   // hands back what is held; nil: nothing is
 	reads   sync.WaitGroup
@@ -84,6 +85,11 @@ func (q *Queue) Read(ctx context.Context, n int, block time.Duration) ([]ingestq
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	q.waiting++
+	defer func() {
+		q.waiting--
+		q.watch()
+	}()
 	end := time.Now().Add(block)
 	var waits, failed [number]int // the reads that this call waits for, and the failures before it
 	for at := range q.sides {
@@ -153,9 +159,6 @@ func (q *Queue) take(n int) (ds []ingestq.Delivery) {
 		}
 		ds, s.held = append(ds, s.held[:some]...), s.held[some:]
 	}
-	if len(ds) > 0 {
-		q.watch()
-	}
 	return ds
 }
 
@@ -213,15 +216,20 @@ func (q *Queue) waits(numbers [number]int) bool {
 	return false
 }
 
+// wanted reports whether what is held has a Read that takes it.
+func (q *Queue) wanted() bool { return q.waiting > 0 && !q.resting }
+
 // watch lets what is held go back in time, unless somebody takes it.
 func (q *Queue) watch() {
 	switch {
-	case !q.holds() && q.timer != nil:
-		q.timer.Stop()
-		q.timer = nil
-	case q.holds() && q.resting && q.timer != nil:
+	case !q.holds() || q.wanted():
+		if q.timer != nil {
+			q.timer.Stop()
+			q.timer = nil
+		}
+	case q.resting && q.timer != nil:
 		q.timer.Reset(0)
-	case q.holds() && q.timer == nil:
+	case q.timer == nil:
 		after := q.hold
 		if q.resting {
 			after = 0
@@ -235,6 +243,11 @@ func (q *Queue) handBack() {
 	q.back.Lock()
 	defer q.back.Unlock()
 	q.mu.Lock()
+	if q.wanted() { // the time ran out just as a Read began
+		q.timer = nil
+		q.mu.Unlock()
+		return
+	}
 	var copies []ingestq.Copy
 	for at := range q.sides {
 		for _, d := range q.sides[at].held {

@@ -101,6 +101,22 @@ func TestNeitherTypeWaitsBehindTheOther(t *testing.T) {
 	}
 }
 
+// What a read brings is for the Read that waits for it, however late that comes to run: it is not handed back meanwhile.
+func TestWhatAReadWaitsForIsNotHandedBack(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, labserver.RedisURL(t))
+	q := r.member(t, nil)
+	q.hold = time.Nanosecond // as if the process had no turn for longer than that
+	for range 100 {
+		ids, err := q.Publish(t.Context(), tasks(workflow, 1))
+		require.NoError(t, err)
+		some, err := q.Read(t.Context(), 1, time.Second)
+		require.NoError(t, err)
+		require.Len(t, some, 1)
+		require.Equal(t, ids[0], some[0].ID, "its copy")
+	}
+}
+
 // What a member does not read is there for the others; it acknowledges it all the same.
 func TestAMemberMayLeaveAQueueToOthers(t *testing.T) {
 	t.Parallel()
