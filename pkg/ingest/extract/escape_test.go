@@ -135,13 +135,13 @@ func hostile(what, arg string, out *document.Sink) error {
 			}
 		}
 	case "shout":
-		for range 1 << 14 {
+		for range 1 << 8 { // a pipe's fill each: each may cost a turn of both processes
 			_, _ = os.Stderr.Write(make([]byte, 64<<10))
 		}
 	case "progress":
 		fd := childConnection()
-		for n := range 1 << 18 {
-			frame := append([]byte{frame.KindProgress, 0, 0, 0, 8}, frame.EncodeProgress(n, 1<<18)...)
+		for n := range 1 << 14 {
+			frame := append([]byte{frame.KindProgress, 0, 0, 0, 8}, frame.EncodeProgress(n, 1<<14)...)
 			for len(frame) > 0 {
 				written, _ := unix.Write(fd, frame) // less, or nothing, while the parent is behind
 				frame = frame[max(written, 0):]
