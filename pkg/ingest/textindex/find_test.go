@@ -92,11 +92,11 @@ const base = "00000000-0000-7000-8000-0000000000ba"
 func indexed(t *testing.T, w *ingesttest.World, texts []textindex.Text) *textindex.Index {
 	t.Helper()
 	x := textindex.New(w.Store)
+	var batches []*textindex.Batch // made before the transaction, as runs do: a server ends one that is idle for long
+	for some := range slices.Chunk(texts, 100) {
+		batches = append(batches, textindex.Build(base, some))
+	}
 	require.NoError(t, w.Store.InTx(t.Context(), func(ctx context.Context, tx taskstate.Tx, m taskstate.DBClock) error {
-		var batches []*textindex.Batch
-		for some := range slices.Chunk(texts, 100) {
-			batches = append(batches, textindex.Build(base, some))
-		}
 		return x.Add(ctx, tx, m.Now, batches...)
 	}))
 	return x
