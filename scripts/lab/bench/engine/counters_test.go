@@ -30,7 +30,7 @@ func TestWhatATaskCosts(t *testing.T) {
 	require.LessOrEqual(t, drain.SQL.Commits, 0.012, "commits")
 	require.LessOrEqual(t, drain.Redis.Commands, 0.02, "Redis commands")
 	require.LessOrEqual(t, drain.SQL.Fsyncs, 0.015, "fsyncs")
-	require.LessOrEqual(t, drain.SQL.RedoBytes, 600.0, "bytes of redo")
+	require.LessOrEqual(t, drain.SQL.RedoBytes, 700.0, "bytes of redo: 555, and 633 where others take the processors and batches are smaller")
 	require.Less(t, drain.SQL.TempTables, 0.01, "temporary tables")
 
 	// The same for batches of exactly 64, whatever size they had: a claim and a finish are a transaction each.
