@@ -97,3 +97,21 @@ func TestALargeChartIsCut(t *testing.T) {
 	require.Len(t, strings.Split(rows[1], " | "), 65, "64 series")
 	require.Less(t, len(rows), 1000)
 }
+
+// What many points say for one place is cut: each would be added to all before it.
+func TestAPlaceOfAChartIsBounded(t *testing.T) {
+	t.Parallel()
+	var many strings.Builder
+	for i := range 5000 {
+		fmt.Fprintf(&many, `<c:pt idx="1"><c:v>%d %s</c:v></c:pt>`, i, strings.Repeat("word ", 20))
+	}
+	for _, of := range []string{"tx", "cat"} {
+		part := `<c:chart><c:ser><c:` + of + `>` + many.String() + `</c:` + of + `><c:val><c:pt idx="1"><c:v>7</c:v></c:pt></c:val></c:ser></c:chart>`
+		_, blocks, err := extracttest.ReadBytes(docx.Read, letterOf(t, part), document.TypeDOCX)
+		require.NoError(t, err)
+		text := extracttest.Joined(blocks)
+		require.Contains(t, text, "word word")
+		require.Contains(t, text, "7")
+		require.Less(t, len(text), 3*document.MaxBlockBytes, of)
+	}
+}
