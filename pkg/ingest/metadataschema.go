@@ -105,6 +105,17 @@ func typeOf(value any) MetadataType {
 	return MetadataNumber
 }
 
+// typeOfKind is the type of a kind of metadataText.
+func typeOfKind(kind byte) MetadataType {
+	switch kind {
+	case 's':
+		return MetadataString
+	case 'b':
+		return MetadataBoolean
+	}
+	return MetadataNumber
+}
+
 // Fits refuses metadata that the schema does not allow; the error is about the first key that does not fit. *TextError.
 func (s *MetadataSchema) Fits(field string, m Metadata) error {
 	if s == nil {
@@ -166,7 +177,7 @@ func (s *MetadataSchema) FitsRules(field string, rules []MetadataRule) error {
 		}
 		for _, text := range slices.Concat(r.AnyOf, []string{r.From}) {
 			if text != "" && text[0] != f.Type[0] {
-				return misfit(field, r.Key, "is looked for as another type; the knowledge base's metadata schema asks for %s", f.asked())
+				return misfit(field, r.Key, "is compared with a %s; the knowledge base's metadata schema asks for %s", typeOfKind(text[0]), f.asked())
 			}
 		}
 	}

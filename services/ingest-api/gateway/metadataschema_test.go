@@ -84,9 +84,9 @@ func TestABaseDeclaresItsMetadata(t *testing.T) {
 		// Filters of one base are judged too.
 		for filter, says := range map[string]string{
 			`{"color":"red"}`:         "metadata.color is no field of the knowledge base's metadata schema, which has lang, year; leave it out",
-			`{"year":"2024"}`:         "metadata.year is looked for as another type; the knowledge base's metadata schema asks for a number",
-			`{"year":{"gte":"2024"}}`: "metadata.year is looked for as another type",
-			`{"lang":["de",true]}`:    "metadata.lang is looked for as another type",
+			`{"year":"2024"}`:         "metadata.year is compared with a string; the knowledge base's metadata schema asks for a number",
+			`{"year":{"gte":"2024"}}`: "metadata.year is compared with a string; ",
+			`{"lang":["de",true]}`:    "metadata.lang is compared with a boolean; ",
 		} {
 			p := s.refused(s.send(who, http.MethodPost, searchPath, `{"query":"x","knowledgeBase":"books","metadata":`+filter+`}`), http.StatusUnprocessableEntity, web.CodeInvalidField)
 			require.Contains(t, p.Message, says)
