@@ -102,6 +102,9 @@ func TestUploadsFitTheSchemaOfTheirBase(t *testing.T) {
 		require.ErrorContains(t, errs[0], "metadata.lang is 1")
 		require.NoError(t, errs[1])
 		require.NoError(t, errs[2])
+		lost := w.file("lost\n")
+		lost.Lost = &ingest.Lost{TaskID: ingest.NewID(), DocumentID: ingest.NewID()}
+		require.Equal(t, lost.Lost.TaskID, w.Accept(lost).Task.ID, "rows that come back from copies")
 		w.declare(nil)
 		w.Accept(w.file("anything\n"))
 		require.Equal(t, 0, w.Number("SELECT COUNT(*) FROM knowledge_base WHERE metadata_schema IS NOT NULL"))
