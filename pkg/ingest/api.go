@@ -63,6 +63,7 @@ type Upload struct {
 	IdempotencyKey string   // with the part number already added; empty: none
 	ChatID         string   // the conversation that it comes from; empty: none
 	Unclaimed      string   // the request's key as BeginKey takes it, if nobody claimed it; empty: claimed, or none
+	Again          bool     // what the document holds is taken in anew, with its metadata, which is not judged by the base's schema
 	Force          bool     // take the same bytes in again, as a new version of the same document
 	Lost           *Lost    // nil: a new upload
 	Kept           *Kept    // nil: File was received
@@ -141,16 +142,18 @@ type Deletion struct {
 // Base is a row of knowledge_base.
 type Base struct {
 	ID, UserID, Name     string
-	Model                Model      // zero until the first document is embedded
-	SearchMode           SearchMode // of a search that names none
-	Chunking             Chunking   // of documents that are ingested from now on; zero: the operator's
+	Model                Model           // zero until the first document is embedded
+	SearchMode           SearchMode      // of a search that names none
+	Chunking             Chunking        // of documents that are ingested from now on; zero: the operator's
+	MetadataSchema       *MetadataSchema // of documents that are uploaded from now on; nil: any metadata
 	CreatedAt, UpdatedAt time.Time
 }
 
 // BaseSettings are what a user says of a base.
 type BaseSettings struct {
-	SearchMode SearchMode // empty: as it is; SearchAuto for a new base
-	Chunking   *Chunking  // nil: as it is; the operator's for a new base
+	SearchMode     SearchMode      // empty: as it is; SearchAuto for a new base
+	Chunking       *Chunking       // nil: as it is; the operator's for a new base
+	MetadataSchema *MetadataSchema // that Check has returned; nil: as it is; none for a new base
 }
 
 // Summary counts a base's documents and tasks.

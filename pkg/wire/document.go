@@ -175,15 +175,17 @@ type SearchAnswer struct {
 
 // NewBase asks for a knowledge base.
 type NewBase struct {
-	Name       string    `json:"name"`
-	SearchMode string    `json:"searchMode,omitempty"` // auto, text, vector, hybrid; empty: auto
-	Chunking   *Chunking `json:"chunking,omitempty"`   // nil: the operator's
+	Name           string          `json:"name"`
+	SearchMode     string          `json:"searchMode,omitempty"`     // auto, text, vector, hybrid; empty: auto
+	Chunking       *Chunking       `json:"chunking,omitempty"`       // nil: the operator's
+	MetadataSchema *MetadataSchema `json:"metadataSchema,omitempty"` // nil: any metadata
 }
 
 // BaseChange changes a knowledge base.
 type BaseChange struct {
-	SearchMode string             `json:"searchMode,omitempty"` // auto, text, vector, hybrid; empty: as it is
-	Chunking   Optional[Chunking] `json:"chunking,omitzero"`    // null: the operator's
+	SearchMode     string                   `json:"searchMode,omitempty"`    // auto, text, vector, hybrid; empty: as it is
+	Chunking       Optional[Chunking]       `json:"chunking,omitzero"`       // null: the operator's
+	MetadataSchema Optional[MetadataSchema] `json:"metadataSchema,omitzero"` // null: any metadata
 }
 
 // The states of a Deletion.
@@ -229,6 +231,19 @@ type Chunking struct {
 	Window     *int   `json:"window,omitempty"`     // sentences only
 }
 
+// MetadataSchema says which metadata the documents of a base may have.
+type MetadataSchema struct {
+	Fields     map[string]MetadataField `json:"fields,omitempty"`     // by key
+	Additional *bool                    `json:"additional,omitempty"` // keys that are no fields are allowed; nil: true
+}
+
+// MetadataField is what is asked of one key.
+type MetadataField struct {
+	Type     string `json:"type"` // string, number, boolean
+	Required bool   `json:"required,omitempty"`
+	Values   []any  `json:"values,omitempty"` // the allowed ones; empty: all of the type
+}
+
 // Optional is a member that may be missing, and then Set is false, or null, and then Value is nil.
 type Optional[T any] struct {
 	Set   bool
@@ -254,13 +269,14 @@ type Model struct {
 
 // Base is a knowledge base.
 type Base struct {
-	KnowledgeBaseID string    `json:"knowledgeBaseId"`
-	Name            string    `json:"name"`
-	Model           *Model    `json:"model"`      // null until the first document is embedded
-	SearchMode      string    `json:"searchMode"` // of a search that names none: auto, text, vector, hybrid
-	Chunking        *Chunking `json:"chunking"`   // of documents that are ingested from now on; null: the operator's
-	CreatedAt       Time      `json:"createdAt"`
-	UpdatedAt       Time      `json:"updatedAt"`
+	KnowledgeBaseID string          `json:"knowledgeBaseId"`
+	Name            string          `json:"name"`
+	Model           *Model          `json:"model"`          // null until the first document is embedded
+	SearchMode      string          `json:"searchMode"`     // of a search that names none: auto, text, vector, hybrid
+	Chunking        *Chunking       `json:"chunking"`       // of documents that are ingested from now on; null: the operator's
+	MetadataSchema  *MetadataSchema `json:"metadataSchema"` // of documents that are uploaded from now on; null: any metadata
+	CreatedAt       Time            `json:"createdAt"`
+	UpdatedAt       Time            `json:"updatedAt"`
 }
 
 // Summary is a base in numbers.

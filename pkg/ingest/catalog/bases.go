@@ -20,7 +20,7 @@ var uuidText = regexp.MustCompile(`^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`)
 func BaseFrom(row sqldb.Scanner) (ingest.Base, error) {
 	var b ingest.Base
 	var created, updated taskstate.DBTime
-	err := row.Scan(&b.ID, &b.UserID, &b.Name, &b.Model.Key, &b.Model.Dim, &b.SearchMode, &b.Chunking, &created, &updated)
+	err := row.Scan(&b.ID, &b.UserID, &b.Name, &b.Model.Key, &b.Model.Dim, &b.SearchMode, &b.Chunking, &b.MetadataSchema, &created, &updated)
 	if errors.Is(err, sql.ErrNoRows) {
 		return ingest.Base{}, ingest.ErrBaseNotFound
 	}
@@ -69,7 +69,7 @@ func (a *Catalog) CreateBase(ctx context.Context, c ingest.Caller, name string, 
 	}
 	id := ingest.NewID()
 	err := a.d.Store.InTx(ctx, func(ctx context.Context, tx taskstate.Tx, m taskstate.DBClock) error {
-		_, err := tx.ExecContext(ctx, a.q.Rows("BasesInsert", 1), id, c.Scope.UserID, name, name, b.SearchMode, b.Chunking.Column(), m.Now, m.Now, Never())
+		_, err := tx.ExecContext(ctx, a.q.Rows("BasesInsert", 1), id, c.Scope.UserID, name, name, b.SearchMode, b.Chunking.Column(), b.MetadataSchema.Column(), m.Now, m.Now, Never())
 		return err
 	})
 	made, readErr := a.named(ctx, c, name)
@@ -87,6 +87,9 @@ func (a *Catalog) CreateBase(ctx context.Context, c ingest.Caller, name string, 
 // set takes settings over into a base. *ingest.TextError.
 func (a *Catalog) set(b *ingest.Base, s ingest.BaseSettings) error {
 	b.SearchMode = cmp.Or(s.SearchMode, b.SearchMode)
+	if s.MetadataSchema != nil {
+		b.MetadataSchema = s.MetadataSchema.OrNone()
+	}
 	if s.Chunking != nil {
 		b.Chunking = *s.Chunking
 		return b.Chunking.Fits("chunking.", a.d.MaxTokens)
@@ -112,7 +115,7 @@ func (a *Catalog) ChangeBase(ctx context.Context, c ingest.Caller, idOrName stri
 			return err
 		}
 		b.UpdatedAt = m.Now
-		if _, err := tx.ExecContext(ctx, a.q.Get("BaseSet"), b.SearchMode, b.Chunking.Column(), m.Now, b.ID); err != nil {
+		if _, err := tx.ExecContext(ctx, a.q.Get("BaseSet"), b.SearchMode, b.Chunking.Column(), b.MetadataSchema.Column(), m.Now, b.ID); err != nil {
 			return err
 		}
 		return c.WriteNote(ctx, tx, m)

@@ -63,6 +63,9 @@ func (r *Reads) list(ctx context.Context, c ingest.Caller, kind string, texts in
 		if err != nil {
 			return nil, err
 		}
+		if err := base.MetadataSchema.FitsRules("metadata", q.Metadata); err != nil {
+			return nil, err
+		}
 		l.add("InBase", base.ID)
 		q.Base = base.ID
 	}

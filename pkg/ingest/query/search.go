@@ -33,7 +33,8 @@ const (
 	fusedDepth = 50
 )
 
-// Search finds segments of visible versions: by their words, by the nearest vectors, or by both (design D12, D24).
+// Search finds segments of visible versions: by their words, by the nearest vectors, or by both (design D12, D24). *ingest.TextError for a
+// filter that the base's metadata schema rules out.
 func (r *Reads) Search(ctx context.Context, c ingest.Caller, req ingest.SearchRequest) (ingest.SearchResult, error) {
 	limited, cancel := context.WithTimeout(ctx, r.searchTime)
 	defer cancel()
@@ -47,6 +48,9 @@ func (r *Reads) Search(ctx context.Context, c ingest.Caller, req ingest.SearchRe
 func (r *Reads) search(ctx context.Context, c ingest.Caller, req ingest.SearchRequest) (ingest.SearchResult, error) {
 	base, err := r.cat.Base(ctx, c, req.Base)
 	if err != nil {
+		return ingest.SearchResult{}, err
+	}
+	if err := base.MetadataSchema.FitsRules("metadata", req.Filter.Metadata); err != nil {
 		return ingest.SearchResult{}, err
 	}
 	k := req.TopK

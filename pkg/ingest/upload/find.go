@@ -386,7 +386,7 @@ func (r *acceptRun) findDocumentBases(ctx context.Context) error {
 func (r *acceptRun) readBases(ctx context.Context, name string, keys map[sqldb.Pair]bool, take func(ingest.Base)) error {
 	return r.pairs(ctx, "find bases", name, keys, func(rows *sql.Rows) error {
 		var b ingest.Base
-		err := rows.Scan(&b.ID, &b.UserID, &b.Name)
+		err := rows.Scan(&b.ID, &b.UserID, &b.Name, &b.MetadataSchema)
 		take(b)
 		return err
 	})
@@ -407,7 +407,7 @@ func (r *acceptRun) makeBases(ctx context.Context, names map[sqldb.Pair]bool, fo
 	var params []any
 	made := slices.SortedFunc(maps.Keys(missing), sqldb.Pair.Compare)
 	for _, k := range made {
-		params = append(params, ingest.NewID(), k[0], k[1], k[1], ingest.SearchAuto, nil, r.m.Now, r.m.Now, catalog.Never())
+		params = append(params, ingest.NewID(), k[0], k[1], k[1], ingest.SearchAuto, nil, nil, r.m.Now, r.m.Now, catalog.Never())
 	}
 	if _, err := r.tx.ExecContext(ctx, r.app.q.Rows("BasesInsert", len(made)), params...); err != nil {
 		return fmt.Errorf("make knowledge bases: %w", err)

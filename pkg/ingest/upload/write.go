@@ -31,6 +31,10 @@ func (r *acceptRun) decide(context.Context) error {
 		if w.exists && w.u.Lost == nil && w.u.Kept == nil && r.duplicate(w) {
 			return
 		}
+		if err := w.fits(); err != nil {
+			w.refuse(err)
+			return
+		}
 		if r.full != nil {
 			w.refuse(r.full)
 			return
@@ -52,6 +56,15 @@ func (r *acceptRun) decide(context.Context) error {
 		w.state = acceptWrites
 	})
 	return nil
+}
+
+// fits judges what the version will have as metadata, said or inherited, by the schema of its base. The base is locked since the schema was
+// read, so that it holds when the upload is committed. What is only taken in anew is not judged: nobody can say anything else of it.
+func (w *acceptWork) fits() error {
+	if w.u.Lost != nil || w.u.Kept != nil || w.u.Again {
+		return nil
+	}
+	return w.base.MetadataSchema.Fits("metadata", w.u.Metadata)
 }
 
 // duplicate returns the document's last task when its newest upload has the same bytes and that task is not given up.

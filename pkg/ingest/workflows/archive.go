@@ -312,6 +312,8 @@ func refusalOf(err error) *UnpackError {
 	switch {
 	case ok && failure.Permanent:
 		return &UnpackError{Code: string(failure.Code), Message: fmt.Sprintf("%s. %s", failure.Error(), failure.Remedy)}
+	case errors.As(err, new(*ingest.TextError)):
+		return &UnpackError{Code: workflow.CodePayload, Message: err.Error()}
 	case errors.Is(err, ingest.ErrTooLarge):
 		return &UnpackError{Code: string(ingest.CodeLimitExceeded), Message: "It is larger than a document may be."}
 	}

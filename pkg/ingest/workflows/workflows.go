@@ -238,7 +238,7 @@ func (d *doors) again(ctx context.Context, _ workflow.Run, c *ingest.Caller, p p
 		return nil
 	}
 	return ingest.Upload{
-		File: ingest.ReceivedFile{Name: found.FileName}, Title: found.Title, Metadata: found.Metadata, DocumentID: found.ID, Force: true,
+		File: ingest.ReceivedFile{Name: found.FileName}, Title: found.Title, Metadata: found.Metadata, DocumentID: found.ID, Again: true, Force: true,
 	}, file, nil
 }
 

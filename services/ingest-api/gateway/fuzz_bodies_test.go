@@ -25,7 +25,8 @@ func FuzzJSONBodies(f *testing.F) {
 	for i := range targets {
 		for _, seed := range []string{
 			``, `{}`, `null`, `[]`, `{"query":"dead letter","k":5}`, `{"query":"x","knowledgeBase":"default","k":-1}`, `{"name":"notes"}`,
-			`{"name":"../x","description":"\u0000"}`, `{"userId":"u","scopes":["read"],"name":"n","expiresAt":"2030-01-01T00:00:00Z"}`,
+			`{"name":"../x","description":"\u0000"}`, `{"name":"n","metadataSchema":{"fields":{"a":{"type":"number","required":true,"values":[1,"2"]}},"additional":false}}`,
+			`{"userId":"u","scopes":["read"],"name":"n","expiresAt":"2030-01-01T00:00:00Z"}`,
 			`{"reason":"because"}`, `{"all":true,"limit":1,"perSecond":9,"dryRun":true}`, `{"task":"t","failedAfter":"2026-01-01T00:00:00Z","cursor":"x"}`, `{"query":1e400}`, `{"query":"a","query":"b"}`, `{"k":99999999999999999999}`, "{\"name\":\"\xff\"}", `{"name":"a"}{`,
 		} {
 			f.Add(uint8(i), []byte(seed))

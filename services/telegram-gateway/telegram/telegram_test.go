@@ -291,6 +291,11 @@ func TestRefusals(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, databases["sqlite"])
 	s.Files["picture"], s.Files["empty"], s.Files["large"] = []byte("\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR"), nil, make([]byte, maxFile+1)
+	s.Files["plain"] = []byte("It says no language.")
+	schema := ingest.MetadataSchema{Fields: map[string]ingest.MetadataField{"lang": {Type: ingest.MetadataString, Required: true}}}
+	ada := ingest.Caller{Scope: taskstate.Scope{UserID: "ada", Role: taskstate.RoleUser}, Channel: channel}
+	_, err := s.app.CreateBase(t.Context(), ada, ingest.DefaultBase, ingest.BaseSettings{MetadataSchema: &schema})
+	require.NoError(t, err)
 	s.start(s.config())
 	for i, c := range []struct {
 		text string
@@ -302,6 +307,7 @@ func TestRefusals(t *testing.T) {
 		{"", document("empty", "e.txt", 0), "e.txt was not taken"},
 		{"", document("large", "l.txt", maxFile+1), "l.txt has 20971521 bytes; bots may download at most 20971520"},
 		{"", document("large", "l.txt", 5), "l.txt was not taken: more than 20971520 bytes"},
+		{"", document("plain", "p.txt", 20), "p.txt was not taken: metadata.lang is missing; the knowledge base's metadata schema asks for a string"},
 		{"", document("nowhere", "n.txt", 5), "Telegram does not give me this file"},
 		{"/nonsense now", nil, "I do not know /nonsense."},
 		{"/cancel", nil, "/cancel needs the id of a task."},

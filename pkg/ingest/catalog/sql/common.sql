@@ -4,17 +4,17 @@
 -- ---------------------------------------------------------------- bases
 
 -- name: BaseOfUser
-SELECT id, user_id, name, model_key, dim, search_mode, chunking, created_at, updated_at
+SELECT id, user_id, name, model_key, dim, search_mode, chunking, metadata_schema, created_at, updated_at
 FROM knowledge_base
 WHERE id = ? AND user_id = ? AND deleted_at IS NULL;
 
 -- name: BaseNamed
-SELECT id, user_id, name, model_key, dim, search_mode, chunking, created_at, updated_at
+SELECT id, user_id, name, model_key, dim, search_mode, chunking, metadata_schema, created_at, updated_at
 FROM knowledge_base
 WHERE user_id = ? AND live_name = ?;
 
 -- name: BaseReachable
-SELECT id, user_id, name, model_key, dim, search_mode, chunking, created_at, updated_at
+SELECT id, user_id, name, model_key, dim, search_mode, chunking, metadata_schema, created_at, updated_at
 FROM knowledge_base
 WHERE id = ? AND (? = 1 OR user_id = ?) AND deleted_at IS NULL;
 
@@ -29,7 +29,7 @@ UPDATE knowledge_base SET model_key = ?, dim = ?, updated_at = ? WHERE id = ? AN
 SELECT model_key, dim FROM knowledge_base WHERE id = ?;
 
 -- name: BaseSet
-UPDATE knowledge_base SET search_mode = ?, chunking = ?, updated_at = ? WHERE id = ?;
+UPDATE knowledge_base SET search_mode = ?, chunking = ?, metadata_schema = ?, updated_at = ? WHERE id = ?;
 
 -- name: BaseTombstone
 UPDATE knowledge_base SET live_name = NULL, deleted_at = ?, updated_at = ?, sweep_at = ? WHERE id = ? AND deleted_at IS NULL;
@@ -88,14 +88,14 @@ SELECT id, status, COALESCE(payload, ''), COALESCE(file_path, '') FROM ingest_ta
 SELECT id, user_id, base_id FROM knowledge_document WHERE deleted_at IS NULL AND (@any id = ? AND user_id = ?);
 
 -- name: BasesNamed
-SELECT id, user_id, name FROM knowledge_base WHERE (@any user_id = ? AND live_name = ?) @forshare;
+SELECT id, user_id, name, metadata_schema FROM knowledge_base WHERE (@any user_id = ? AND live_name = ?) @forshare;
 
 -- name: BasesOfUsers
-SELECT id, user_id, name FROM knowledge_base WHERE deleted_at IS NULL AND (@any id = ? AND user_id = ?) @forshare;
+SELECT id, user_id, name, metadata_schema FROM knowledge_base WHERE deleted_at IS NULL AND (@any id = ? AND user_id = ?) @forshare;
 
 -- name: BasesInsert
-INSERT INTO knowledge_base (id, user_id, name, live_name, search_mode, chunking, created_at, updated_at, sweep_at)
-VALUES (@rows:9)
+INSERT INTO knowledge_base (id, user_id, name, live_name, search_mode, chunking, metadata_schema, created_at, updated_at, sweep_at)
+VALUES (@rows:10)
 ON CONFLICT DO NOTHING;
 
 -- What has the uploads' bytes already: live documents of their bases, and stored files of their users, the oldest first.

@@ -2,16 +2,16 @@
 -- Where rows are locked the index is forced: left to itself the server reads all of a small table, and so waits for rows of others.
 
 -- name: BasesNamed
-SELECT id, user_id, name FROM knowledge_base FORCE INDEX (uq_base_name) WHERE (@any user_id = ? AND live_name = ?) @forshare;
+SELECT id, user_id, name, metadata_schema FROM knowledge_base FORCE INDEX (uq_base_name) WHERE (@any user_id = ? AND live_name = ?) @forshare;
 
 -- name: BasesOfUsers
-SELECT id, user_id, name
+SELECT id, user_id, name, metadata_schema
 FROM knowledge_base FORCE INDEX (PRIMARY)
 WHERE deleted_at IS NULL AND (@any id = ? AND user_id = ?) @forshare;
 
 -- name: BasesInsert
-INSERT INTO knowledge_base (id, user_id, name, live_name, search_mode, chunking, created_at, updated_at, sweep_at)
-VALUES (@rows:9)
+INSERT INTO knowledge_base (id, user_id, name, live_name, search_mode, chunking, metadata_schema, created_at, updated_at, sweep_at)
+VALUES (@rows:10)
 ON DUPLICATE KEY UPDATE id = id;
 
 -- name: DocumentsWhole

@@ -142,7 +142,8 @@ func (g *graphic) End(name string) error {
 	return nil
 }
 
-// value puts a point's text where it belongs.
+// value puts a point's text where it belongs. What is beyond a block's size at one place is left out: each text more would copy all
+// before it.
 func (g *graphic) value() {
 	if g.open == nil {
 		return // it is a title's
@@ -154,12 +155,15 @@ func (g *graphic) value() {
 	}
 	switch g.of {
 	case "tx":
-		g.open.name = strings.TrimSpace(g.open.name + " " + text)
-	case "cat", "xVal":
-		if outer := g.open.category[g.point]; outer != "" { // of several levels the inner one comes first
-			text += " " + outer
+		if len(g.open.name) < document.MaxBlockBytes {
+			g.open.name = strings.TrimSpace(g.open.name + " " + text)
 		}
-		g.open.category[g.point] = text
+	case "cat", "xVal":
+		outer := g.open.category[g.point]
+		if len(outer) >= document.MaxBlockBytes {
+			return
+		}
+		g.open.category[g.point] = strings.TrimSpace(text + " " + outer) // of several levels the inner one comes first
 	case "val", "yVal":
 		g.open.value[g.point] = text
 	}

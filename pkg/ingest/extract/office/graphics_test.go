@@ -56,6 +56,32 @@ func TestChartsAndDiagrams(t *testing.T) {
 	require.Equal(t, append(append([]string{"p before"}, said...), "p after"), extracttest.Lines(blocks))
 }
 
+// letterOf is a Word document that shows the part of a chart, or of a diagram: both are read alike.
+func letterOf(t testing.TB, part string) []byte {
+	t.Helper()
+	return extracttest.ZipOf(t, "_rels/.rels", `<Relationships><Relationship Id="r1" Type="http://x/officeDocument" Target="word/document.xml"/></Relationships>`,
+		"word/document.xml", `<w:document><w:p><c:chart r:id="c"/></w:p></w:document>`, "word/_rels/document.xml.rels", fmt.Sprintf(relations, "g"),
+		"word/g/chart1.xml", part)
+}
+
+// FuzzGraphics fuzzes the part of a chart or of a diagram inside of a document, which the readers' own targets seldom reach.
+func FuzzGraphics(f *testing.F) {
+	f.Add(chart)
+	f.Add(diagram)
+	f.Add(`<chart><title><tx><v>a</v></tx></title><ser><tx><pt idx="0"><v>n</v></pt><pt idx="1"><v>m</v></pt></tx><cat><lvl><pt idx="1"><v>in</v></pt></lvl><lvl><pt idx="1"><v>out</v></pt></lvl></cat><yVal><pt idx="1"><v>2</v></pt></yVal></ser></chart>`)
+	f.Add(`<x><ser><ser/><v>a</v></ser><pt idx="-1"><v>b</v></pt><t>c</t><title><title/>d</title><pt idx="999999999999999999999"><t>e</t></pt></x>`)
+	f.Add(`<ser><val><pt idx="999"><v>1</v></pt><pt idx="1000"><v>2</v></pt><pt><v>&#9;|&#10;</v></pt></val></ser>`)
+	f.Fuzz(func(t *testing.T, part string) {
+		_, blocks, err := extracttest.ReadBytes(docx.Read, letterOf(t, part), document.TypeDOCX)
+		if err != nil {
+			extracttest.RequirePermanent(t, err)
+		}
+		for _, b := range blocks {
+			extracttest.RequireGoodBlock(t, b)
+		}
+	})
+}
+
 // A chart of more points than anybody reads is cut, whatever its indexes say.
 func TestALargeChartIsCut(t *testing.T) {
 	t.Parallel()
@@ -64,13 +90,28 @@ func TestALargeChartIsCut(t *testing.T) {
 		fmt.Fprintf(&many, `<c:pt idx="%d"><c:v>%d</c:v></c:pt>`, i*7-3, i)
 	}
 	series := `<c:ser><c:val>` + many.String() + `</c:val></c:ser>`
-	show := extracttest.ZipOf(t, "_rels/.rels", `<Relationships><Relationship Id="r1" Type="http://x/officeDocument" Target="word/document.xml"/></Relationships>`,
-		"word/document.xml", `<w:document><w:p><c:chart r:id="c"/></w:p></w:document>`, "word/_rels/document.xml.rels", fmt.Sprintf(relations, "g"),
-		"word/g/chart1.xml", `<c:chart>`+strings.Repeat(series, 100)+`</c:chart>`)
-	_, blocks, err := extracttest.ReadBytes(docx.Read, show, document.TypeDOCX)
+	_, blocks, err := extracttest.ReadBytes(docx.Read, letterOf(t, `<c:chart>`+strings.Repeat(series, 100)+`</c:chart>`), document.TypeDOCX)
 	require.NoError(t, err)
 	lines := extracttest.Lines(blocks)
 	rows := strings.Split(strings.Join(lines, "\n"), "\n")
 	require.Len(t, strings.Split(rows[1], " | "), 65, "64 series")
 	require.Less(t, len(rows), 1000)
+}
+
+// What many points say for one place is cut: each would be added to all before it.
+func TestAPlaceOfAChartIsBounded(t *testing.T) {
+	t.Parallel()
+	var many strings.Builder
+	for i := range 5000 {
+		fmt.Fprintf(&many, `<c:pt idx="1"><c:v>%d %s</c:v></c:pt>`, i, strings.Repeat("word ", 20))
+	}
+	for _, of := range []string{"tx", "cat"} {
+		part := `<c:chart><c:ser><c:` + of + `>` + many.String() + `</c:` + of + `><c:val><c:pt idx="1"><c:v>7</c:v></c:pt></c:val></c:ser></c:chart>`
+		_, blocks, err := extracttest.ReadBytes(docx.Read, letterOf(t, part), document.TypeDOCX)
+		require.NoError(t, err)
+		text := extracttest.Joined(blocks)
+		require.Contains(t, text, "word word")
+		require.Contains(t, text, "7")
+		require.Less(t, len(text), 3*document.MaxBlockBytes, of)
+	}
 }

@@ -46,6 +46,11 @@ func (g *Handler) createBase(c *gin.Context) error {
 			return err
 		}
 	}
+	if body.MetadataSchema != nil {
+		if settings.MetadataSchema, err = metadataSchema(*body.MetadataSchema); err != nil {
+			return err
+		}
+	}
 	b, err := g.Svc.CreateBase(c.Request.Context(), web.Caller(c), name, settings)
 	if err != nil {
 		return err
@@ -84,8 +89,18 @@ func (g *Handler) changeBase(c *gin.Context, name string) error {
 		settings.Chunking = &ingest.Chunking{}
 		detail = append(detail, "chunking of the operator")
 	}
+	switch {
+	case body.MetadataSchema.Value != nil:
+		if settings.MetadataSchema, err = metadataSchema(*body.MetadataSchema.Value); err != nil {
+			return err
+		}
+		detail = append(detail, fmt.Sprintf("metadataSchema %s", settings.MetadataSchema.Column()))
+	case body.MetadataSchema.Set:
+		settings.MetadataSchema = &ingest.MetadataSchema{Additional: true}
+		detail = append(detail, "no metadataSchema")
+	}
 	if len(detail) == 0 {
-		return web.Errorf(web.CodeInvalidField, "nothing is changed; send searchMode or chunking").About("searchMode")
+		return web.Errorf(web.CodeInvalidField, "nothing is changed; send searchMode, chunking or metadataSchema").About("searchMode")
 	}
 	who := g.Trail.Acting(c, audit.BaseChange, name, strings.Join(detail, ", "))
 	who.Guard = views.IfMatch(c)
@@ -102,6 +117,12 @@ func (g *Handler) changeBase(c *gin.Context, name string) error {
 func chunking(w wire.Chunking) (*ingest.Chunking, error) {
 	c, err := views.ChunkOptions(w).Chunking("chunking.")
 	return &c, err
+}
+
+// metadataSchema reads what a client says of metadata.
+func metadataSchema(w wire.MetadataSchema) (*ingest.MetadataSchema, error) {
+	s, err := views.MetadataSchema(w).Check("metadataSchema.")
+	return &s, err
 }
 
 func (g *Handler) deleteBase(c *gin.Context, name string) error {

@@ -34,10 +34,15 @@ func (g *Handler) acceptArchives(ctx context.Context, in *intake) {
 }
 
 func (g *Handler) acceptArchive(ctx context.Context, in *intake, f ingest.ReceivedFile, number int) (ingest.Accepted, error) {
-	if in.base != "" && in.base != ingest.DefaultBase {
-		if _, err := g.Svc.Base(ctx, in.who, in.base); err != nil {
-			return ingest.Accepted{}, err
-		}
+	b, err := g.Svc.Base(ctx, in.who, in.base)
+	if errors.Is(err, ingest.ErrBaseNotFound) && (in.base == "" || in.base == ingest.DefaultBase) {
+		err = nil // it is made
+	}
+	if err == nil {
+		err = b.MetadataSchema.Fits("metadata", in.metadata)
+	}
+	if err != nil {
+		return ingest.Accepted{}, err
 	}
 	payload, err := json.Marshal(workflows.Unpacking{File: workflows.FileOf(f), KnowledgeBase: in.base, Metadata: json.RawMessage(in.metadata), Force: in.force})
 	if err != nil {

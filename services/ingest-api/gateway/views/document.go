@@ -108,6 +108,27 @@ func ChunkOptions(w wire.Chunking) ingest.ChunkOptions {
 	}
 }
 
+// metadataSchema is nil for none.
+func metadataSchema(s *ingest.MetadataSchema) *wire.MetadataSchema {
+	if s == nil {
+		return nil
+	}
+	v := &wire.MetadataSchema{Fields: make(map[string]wire.MetadataField, len(s.Fields)), Additional: &s.Additional}
+	for key, f := range s.Fields {
+		v.Fields[key] = wire.MetadataField{Type: string(f.Type), Required: f.Required, Values: f.Values}
+	}
+	return v
+}
+
+// MetadataSchema is what a client says of metadata, unchecked.
+func MetadataSchema(w wire.MetadataSchema) ingest.MetadataSchema {
+	s := ingest.MetadataSchema{Fields: make(map[string]ingest.MetadataField, len(w.Fields)), Additional: w.Additional == nil || *w.Additional}
+	for key, f := range w.Fields {
+		s.Fields[key] = ingest.MetadataField{Type: ingest.MetadataType(f.Type), Required: f.Required, Values: f.Values}
+	}
+	return s
+}
+
 // Preview renders the task of a preview.
 func Preview(t taskstate.Task) (wire.PreviewReply, error) {
 	v := wire.PreviewReply{TaskID: t.ID, Status: t.Status, Error: workflowError(t)}
@@ -141,7 +162,10 @@ func group(hits []ingest.SearchHit) wire.HitGroup {
 }
 
 func Base(b ingest.Base) wire.Base {
-	v := wire.Base{KnowledgeBaseID: b.ID, Name: b.Name, SearchMode: string(b.SearchMode), Chunking: chunking(b.Chunking), CreatedAt: wire.At(b.CreatedAt), UpdatedAt: wire.At(b.UpdatedAt)}
+	v := wire.Base{
+		KnowledgeBaseID: b.ID, Name: b.Name, SearchMode: string(b.SearchMode), Chunking: chunking(b.Chunking), MetadataSchema: metadataSchema(b.MetadataSchema),
+		CreatedAt: wire.At(b.CreatedAt), UpdatedAt: wire.At(b.UpdatedAt),
+	}
 	if b.Model.Key != "" {
 		v.Model = &wire.Model{Key: b.Model.Key, Dimension: wire.NullInt(b.Model.Dim)}
 	}
