@@ -136,7 +136,9 @@ func (x *attaching) all(ctx context.Context) error {
 		return err
 	}
 	defer func() { _ = file.Close() }() // it was only read
-	report := func(int, int) { x.run.Report(taskstate.Progress{Stage: taskstate.StageRun, Processed: x.result.Attachments}) }
+	report := func(int, int) {
+		x.run.Report(taskstate.Progress{Stage: taskstate.StageRun, Processed: x.result.Attachments})
+	}
 	source := ingest.Source{File: file, Name: asked.FileName, MediaType: asked.MediaType}
 	if err := x.worker.Attachments(ctx, source, report, func(name string, r io.Reader) error {
 		report(0, 0)

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"mime"
 	"strings"
 
 	"github.com/jhillyerd/enmime/v2"
@@ -32,8 +33,8 @@ type message struct {
 	subject, from, to, cc, date string
 	text, html                  string
 	lost                        []string // warnings
-	parts                       []part // that belong to its text: pictures, mostly
-	files                       []part // its attachments, which are documents of their own
+	parts                       []part   // that belong to its text: pictures, mostly
+	files                       []part   // its attachments, which are documents of their own
 }
 
 // part is a file that a message carries.
@@ -77,6 +78,10 @@ func parse(src io.Reader) (*message, error) {
 			}
 			seen[p] = true
 			name := p.FileName
+			if name == "" { // the parser looks for it only where there is a type
+				_, said, _ := mime.ParseMediaType(p.Header.Get("Content-Disposition"))
+				name = said["filename"]
+			}
 			if name == "" && strings.EqualFold(p.ContentType, "message/rfc822") {
 				name = "message.eml"
 			}
