@@ -8,6 +8,8 @@ const (
 	AttachmentsWorkflow = "ingest.attachments"
 	// AttachmentsType is package workflow's Type. That package links a library for JSON schemas, and most who take documents in do not.
 	AttachmentsType = "workflow.execute"
+	// AttachmentsChannel is the source of its tasks, and of those of attachments: no request has asked for them.
+	AttachmentsChannel = "attachments"
 )
 
 // Carrying is its payload: a message's document, and the task that makes the version whose attachments are meant.

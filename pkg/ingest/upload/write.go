@@ -122,9 +122,8 @@ func (r *acceptRun) task(w *acceptWork) taskstate.NewTask {
 // attachments is the task that takes the attachments of a message in, once the version that its own task makes is visible.
 func (r *acceptRun) attachments(w *acceptWork) taskstate.NewTask {
 	return taskstate.NewTask{Actor: w.c.Scope.Actor(), Task: taskstate.Task{
-		ID: ingest.NewID(), UserID: w.c.Scope.UserID, Type: ingest.AttachmentsType, WorkflowID: ingest.AttachmentsWorkflow, Channel: w.c.Channel,
-		Payload: ingest.Carrying{DocumentID: w.got.document.ID, TaskID: w.got.taskID}.Request(), TraceParent: w.c.TraceParent, RequestID: w.c.RequestID,
-		ChatID: w.u.ChatID, MaxAttempts: r.app.cfg.MaxAttempts,
+		ID: ingest.NewID(), UserID: w.c.Scope.UserID, Type: ingest.AttachmentsType, WorkflowID: ingest.AttachmentsWorkflow, Channel: ingest.AttachmentsChannel,
+		Payload: ingest.Carrying{DocumentID: w.got.document.ID, TaskID: w.got.taskID}.Request(), TraceParent: w.c.TraceParent, RequestID: w.c.RequestID, MaxAttempts: r.app.cfg.MaxAttempts,
 	}}
 }
 

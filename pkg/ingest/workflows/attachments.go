@@ -10,6 +10,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/millweir/millweir/pkg/crash"
 	"github.com/millweir/millweir/pkg/ingest"
 	"github.com/millweir/millweir/pkg/ingest/catalog"
 	"github.com/millweir/millweir/pkg/tasks"
@@ -197,9 +198,11 @@ func (x *attaching) document(ctx context.Context, name string, r io.Reader) (doc
 		x.before = slices.Delete(x.before, same, same+1)
 		return document, "", x.app.KeepAttachment(ctx, document, x.message)
 	}
+	crash.Point("attachments.before_document")
 	got, err := x.app.Accept(ctx, x.caller, ingest.Upload{
-		File: file, Metadata: x.metadata, Base: x.task.KnowledgeBase, IdempotencyKey: key.Key, ChatID: x.run.Task.ChatID, Parent: x.message,
+		File: file, Metadata: x.metadata, Base: x.task.KnowledgeBase, IdempotencyKey: key.Key, Parent: x.message,
 	})
+	crash.Point("attachments.after_document")
 	if err != nil {
 		x.app.Discard(file)
 	}
@@ -218,6 +221,7 @@ func (x *attaching) removeOthers(ctx context.Context) error {
 		}
 		return nil
 	}
+	crash.Point("attachments.before_removal")
 	for _, a := range x.before {
 		switch err := x.app.DeleteDocument(ctx, c, a.ID); {
 		case err == nil:

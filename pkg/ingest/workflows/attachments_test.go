@@ -52,6 +52,7 @@ func (b *bench) newTask(before []string) taskstate.Task {
 	require.Equal(b.t, taskstate.StatusQueued, t.Status)
 	require.Equal(b.t, workflow.Type, t.Type)
 	require.Empty(b.t, t.DocumentID)
+	require.Equal(b.t, ingest.AttachmentsChannel, t.Channel, "no request has asked for it")
 	t.Fence = 1
 	return t
 }
