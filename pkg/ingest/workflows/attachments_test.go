@@ -172,6 +172,13 @@ func TestANewVersionReplacesTheAttachments(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, "user:"+w.Caller.Scope.UserID, receipt.By)
 
+		renewed := w.Accept(ingest.Upload{File: w.Receive("same.txt", "It was renewed by itself."), DocumentID: after["same.txt"]})
+		require.Equal(t, message, w.Document(after["same.txt"]).Parent.ID, "it stays an attachment")
+		require.Equal(t, 1, w.Number("SELECT COUNT(*) FROM knowledge_document WHERE id = ? AND same_sha256 IS NULL", after["same.txt"]))
+		require.Contains(t, string(w.Task(renewed.Task.ID).Payload), message, "a copy of its task knows that")
+		require.False(t, w.Accept(ingest.Upload{File: w.Receive("mine.txt", "It was renewed by itself.")}).Duplicate)
+		w.Process(renewed.Task.ID)
+
 		late := b.attached(task1) // as a process that was paused goes on
 		require.True(t, late.Skipped)
 		require.Equal(t, after, b.children(message))
@@ -182,7 +189,7 @@ func TestANewVersionReplacesTheAttachments(t *testing.T) {
 		back, err := w.App.Rollback(t.Context(), w.Caller, message, 1, "")
 		require.NoError(t, err)
 		w.Process(back.Task.ID)
-		require.Equal(t, 2, b.attached(b.newTask([]string{task1.ID, task2.ID, task3.ID})).Accepted)
+		require.Equal(t, 3, b.attached(b.newTask([]string{task1.ID, task2.ID, task3.ID})).Accepted, "what was renewed by itself is replaced, too")
 		require.Equal(t, []string{"gone.txt", "other.txt", "same.txt"}, keys(b.children(message)))
 		w.CheckInvariants()
 	})
