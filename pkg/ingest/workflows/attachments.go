@@ -21,7 +21,7 @@ import (
 const attachmentsSchema = `{"type": "object", "additionalProperties": false, "required": ["documentId", "taskId"], "properties": {
 	"documentId": {"type": "string", "format": "uuid"}, "taskId": {"type": "string", "format": "uuid"}}}`
 
-// CodeNoMessage: the message that carries the attachments was not ingested; permanent.
+// CodeNoMessage is of a message that was not ingested, so that its attachments are not; permanent.
 const CodeNoMessage = "MESSAGE_NOT_INGESTED"
 
 // Attached is the result of ingest.attachments.
