@@ -81,7 +81,7 @@ var rooms = []room{
 	{"pkg/ingest/sweep", []string{"pkg/ingest", "pkg/ingest/catalog", "pkg/ingest/files", "pkg/ingest/submit", "pkg/tasks", "pkg/ingest/embedcache", "pkg/ingest/textindex", "pkg/crash", "pkg/sqldb", "pkg/taskstate"}},
 	{"pkg/ingest/query", []string{"pkg/pause", "pkg/ingest", "pkg/ingest/catalog", "pkg/ingest/split/sentence", "pkg/ingest/textindex", "pkg/sqldb", "pkg/taskstate", "pkg/telemetry"}},
 	{"pkg/ingest/watch", []string{"pkg/ingest", "pkg/taskstate"}},
-	{"pkg/ingest/workflows", []string{"pkg/ingest", "pkg/ingest/app", "pkg/ingest/catalog", "pkg/ingest/extract/archive", "pkg/ingest/extract/charset", "pkg/ingest/pipeline", "pkg/pause", "pkg/sqldb", "pkg/tasks", "pkg/taskstate", "pkg/workflow"}},
+	{"pkg/ingest/workflows", []string{"pkg/crash", "pkg/ingest", "pkg/ingest/app", "pkg/ingest/catalog", "pkg/ingest/extract/archive", "pkg/ingest/extract/charset", "pkg/ingest/pipeline", "pkg/pause", "pkg/sqldb", "pkg/tasks", "pkg/taskstate", "pkg/workflow"}},
 	{"pkg/ingest/ingesttest", []string{"pkg/...", "migrations"}}, // a whole application for tests
 	{"pkg/dlq", []string{"pkg/pause", "pkg/streammq", "pkg/ingest", "pkg/ingestq", "pkg/taskstate", "pkg/crash"}},
 	// the checker of a whole installation

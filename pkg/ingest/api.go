@@ -67,6 +67,14 @@ type Upload struct {
 	Force          bool     // take the same bytes in again, as a new version of the same document
 	Lost           *Lost    // nil: a new upload
 	Kept           *Kept    // nil: File was received
+	Parent         Parent   // of an attachment; zero: it is none
+}
+
+// Parent is the message that a document is an attachment of. An attachment is found by its message: the same bytes in another message,
+// or uploaded by themselves, are another document.
+type Parent struct {
+	ID string // of its document; empty: there is none
+	No int64  // the newest version of it that has the attachment
 }
 
 // Kept is an upload whose File is a stored one already: the content of an earlier version of the document, taken in again (design D8).
@@ -121,6 +129,7 @@ type Document struct {
 	SegmentCount                 int    // of the visible version
 	Pages                        int
 	LatestTaskID                 string
+	Parent                       Parent
 	CreatedAt, UpdatedAt         time.Time
 }
 
@@ -218,6 +227,7 @@ func SearchModes() []SearchMode {
 type SearchHit struct {
 	DocumentID, Title, FileName string
 	Version                     int64
+	ParentID                    string // of the message that the document is an attachment of; empty: it is none
 	SegmentIndex                int
 	Page                        int      // of the segment's first character; 0: none
 	PageTo                      int      // of its last one; 0: none, or not known
@@ -273,6 +283,7 @@ type Times struct {
 // status or a stage.
 type ListQuery struct {
 	Base     string // id or name; empty: any
+	Parent   string // id of the message whose attachments are listed; empty: any. Not for bases
 	Statuses []DocumentStatus
 	Stage    taskstate.Stage // of a document's last task; empty: any
 	Text     string          // in a document's title or file name, in a base's name

@@ -93,6 +93,10 @@ type Extractor interface {
 	// progress is told pages (or bytes) done and in all, at most a few times a second; it also proves that work moves.
 	// Errors: *Failure for all that the file or its reader caused; ctx.Err() after ctx ended.
 	Extract(ctx context.Context, src Source, progress func(done, total int), emit func(Block) error) (Extraction, error)
+	// Attachments calls visit for each attachment of a message or a mailbox, in their order, and stops at its first error. What visit
+	// does not read is left out. The names are UTF-8 and not clean: they may be paths, too long, or several times the same.
+	// Errors: as Extract.
+	Attachments(ctx context.Context, src Source, progress func(done, total int), visit func(name string, r io.Reader) error) error
 	// Fingerprint names all readers and their versions, and settings, as Extraction.Reader does; equal fingerprints give equal blocks
 	// for equal bytes.
 	Fingerprint() string

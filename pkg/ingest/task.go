@@ -42,13 +42,16 @@ type Payload struct {
 	// Base is the name of the knowledge base, for a copy of the task that outlives the base's row (design D19); empty in tasks that
 	// were accepted before payloads had it.
 	Base string `json:"knowledgeBase,omitempty"`
+	// The message that the document is an attachment of, and its version; empty: it is none.
+	ParentID      string `json:"parentId,omitempty"`
+	ParentVersion int64  `json:"parentVersion,omitempty"`
 }
 
 // Payload describes the upload for its task; base is the name of its knowledge base.
 func (u Upload) Payload(base string) json.RawMessage {
 	out, err := json.Marshal(Payload{
 		FileName: u.File.Name, MediaType: u.File.MediaType, SHA256: u.File.SHA256, Bytes: u.File.Bytes, Title: u.Title, Metadata: json.RawMessage(u.Metadata),
-		Base: base,
+		Base: base, ParentID: u.Parent.ID, ParentVersion: u.Parent.No,
 	})
 	if err != nil {
 		panic("ingest: strings and numbers are always JSON: " + err.Error())

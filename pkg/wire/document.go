@@ -23,6 +23,7 @@ type Document struct {
 	SegmentCount    int            `json:"segmentCount"`
 	Pages           NullInt        `json:"pages"` // null: the format has none, or nobody has looked yet
 	LatestTaskID    NullText       `json:"latestTaskId"`
+	ParentID        NullText       `json:"parentId"` // of the message that it is an attachment of; null: it is none
 	CreatedAt       Time           `json:"createdAt"`
 	UpdatedAt       Time           `json:"updatedAt"`
 }
@@ -119,6 +120,7 @@ type Hit struct {
 	Title        string         `json:"title"`
 	FileName     string         `json:"fileName"`
 	Version      int64          `json:"version"`
+	ParentID     NullText       `json:"parentId"` // of the message that the document is an attachment of; null: it is none
 	SegmentIndex int            `json:"segmentIndex"`
 	Page         NullInt        `json:"page"`     // as pageFrom
 	PageFrom     NullInt        `json:"pageFrom"` // null: the format has no pages

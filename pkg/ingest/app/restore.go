@@ -109,6 +109,7 @@ func uploadOf(t taskstate.Task) (ingest.Upload, error) {
 	return ingest.Upload{
 		File:  ingest.ReceivedFile{ID: t.FilePath, Name: p.FileName, Bytes: p.Bytes, SHA256: p.SHA256, MediaType: p.MediaType},
 		Title: p.Title, Metadata: ingest.Metadata(p.Metadata), Base: p.Base, IdempotencyKey: t.IdempotencyKey, ChatID: t.ChatID,
-		Lost: &ingest.Lost{TaskID: t.ID, DocumentID: t.DocumentID, RequestHash: t.RequestHash, MaxAttempts: t.MaxAttempts},
+		Parent: ingest.Parent{ID: p.ParentID, No: p.ParentVersion},
+		Lost:   &ingest.Lost{TaskID: t.ID, DocumentID: t.DocumentID, RequestHash: t.RequestHash, MaxAttempts: t.MaxAttempts},
 	}, nil
 }

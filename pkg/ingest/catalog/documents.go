@@ -37,6 +37,7 @@ type DocumentRow struct {
 	VisibleNo, VisibleUpload    int64
 	LastNo, LastUpload          int64
 	LatestTask                  string
+	Parent                      ingest.Parent
 	Created, Updated, DeletedAt taskstate.DBTime
 }
 
@@ -60,8 +61,8 @@ func ScanWholeDocument(row sqldb.Scanner) (d DocumentRow, err error) {
 	err = row.Scan(
 		&d.ID, &d.UserID, &d.BaseID, &d.Title, &d.FileName, &d.MediaType, &d.Status, &d.Segments, &d.Pages, &d.Bytes, &d.SHA256,
 		&d.VisibleID, &d.VisibleNo, &d.VisibleUpload, &d.LastNo, &d.LastUpload, &d.LatestTask,
-		&d.Created, &d.Updated, &d.DeletedAt, &d.Metadata)
-	d.VisibleID = strings.TrimSpace(d.VisibleID)
+		&d.Created, &d.Updated, &d.DeletedAt, &d.Metadata, &d.Parent.ID, &d.Parent.No)
+	d.VisibleID, d.Parent.ID = strings.TrimSpace(d.VisibleID), strings.TrimSpace(d.Parent.ID)
 	return d, err
 }
 
@@ -70,7 +71,7 @@ func (d DocumentRow) Document(baseName string) ingest.Document {
 	return ingest.Document{
 		ID: d.ID, UserID: d.UserID, BaseID: d.BaseID, BaseName: baseName,
 		Title: d.Title, Metadata: d.Metadata, FileName: d.FileName, MediaType: d.MediaType, Status: d.Status, Bytes: d.Bytes, SHA256: d.SHA256,
-		VisibleVersion: d.VisibleNo, SegmentCount: d.Segments, Pages: d.Pages, LatestTaskID: d.LatestTask,
+		VisibleVersion: d.VisibleNo, SegmentCount: d.Segments, Pages: d.Pages, LatestTaskID: d.LatestTask, Parent: d.Parent,
 		CreatedAt: d.Created.Time, UpdatedAt: d.Updated.Time,
 	}
 }

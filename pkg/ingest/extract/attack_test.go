@@ -7,6 +7,7 @@ import (
 	"io"
 	"io/fs"
 	"net"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -62,26 +63,44 @@ func requireRefusedAtUpload(t *testing.T, name string, data []byte) {
 	require.Empty(t, mediaType, name)
 }
 
-// TestA15 gives e-mails with attachments whose names are paths: a name is a heading and nothing else.
+// TestA15 gives e-mails with attachments whose names are paths: a name is a line of text and that of a document, and no file is named
+// by it.
 func TestA15(t *testing.T) {
 	t.Parallel()
 	p := newPool(t, func(c *Config) { c.Parallel = 1 })
 	victim := filepath.Join(t.TempDir(), "victim.txt")
+	carried := func(path string) (files []string) {
+		f, err := os.Open(path)
+		require.NoError(t, err)
+		defer f.Close()
+		require.NoError(t, p.Attachments(t.Context(), ingest.Source{File: f, Name: path}, nil, func(name string, r io.Reader) error {
+			data, err := io.ReadAll(r)
+			files = append(files, name, string(data))
+			return err
+		}))
+		return files
+	}
 	for _, attached := range []string{`..\..\x.txt`, "../../etc/cron.d/x.txt", "/etc/passwd.txt", "C:\\x.txt", "a\x00b.txt", victim} {
 		mail := "From: a@b.example\r\nTo: c@d.example\r\nSubject: s\r\nMIME-Version: 1.0\r\nContent-Type: multipart/mixed; boundary=b\r\n\r\n--b\r\n" +
 			"Content-Type: text/plain\r\n\r\nthe text\r\n--b\r\nContent-Disposition: attachment; filename=\"" + attached + "\"\r\n\r\nowned\r\n--b--\r\n"
-		ex, blocks, err := extracttest.ExtractPath(t, t.Context(), p, extracttest.WriteTemp(t, "a.eml", []byte(mail)))
+		path := extracttest.WriteTemp(t, "a.eml", []byte(mail))
+		ex, blocks, err := extracttest.ExtractPath(t, t.Context(), p, path)
 		require.NoError(t, err)
 		require.Equal(t, document.TypeEML, ex.MediaType)
 		require.Contains(t, extracttest.Joined(blocks), "the text")
-		require.Contains(t, extracttest.Joined(blocks), "owned", "%q %v", attached, ex.Warnings)
+		files := carried(path)
+		require.Len(t, files, 2)
+		require.Equal(t, "owned", files[1], "%q", attached)
+		require.NotContains(t, files[0], "attachment-1", "%q", attached)
 		require.NoFileExists(t, victim)
 	}
 	outlook := extracttest.OLEStreams("__properties_version1.0", "", "__substg1.0_1000001E", "the text",
 		"__attach_version1.0_#00000000/__substg1.0_3707001E", victim, "__attach_version1.0_#00000000/__substg1.0_37010102", strings.Repeat("owned\n  ", 512))
-	_, blocks, err := extracttest.ExtractPath(t, t.Context(), p, extracttest.WriteTemp(t, "a.msg", outlook))
+	path := extracttest.WriteTemp(t, "a.msg", outlook)
+	_, blocks, err := extracttest.ExtractPath(t, t.Context(), p, path)
 	require.NoError(t, err)
-	require.Contains(t, extracttest.Joined(blocks), "owned")
+	require.Contains(t, extracttest.Joined(blocks), "the text")
+	require.Equal(t, []string{victim, strings.Repeat("owned\n  ", 512)}, carried(path))
 	require.NoFileExists(t, victim)
 }
 

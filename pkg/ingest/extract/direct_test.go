@@ -2,6 +2,8 @@ package extract
 
 import (
 	"context"
+	"errors"
+	"io"
 
 	"github.com/millweir/millweir/pkg/ingest"
 	"github.com/millweir/millweir/pkg/ingest/extract/detect"
@@ -25,6 +27,11 @@ func (direct) Extract(ctx context.Context, src ingest.Source, _ func(done, total
 	return formats.ReadGuarded(ctx, &document.Input{
 		File: src.File, Size: info.Size(), MediaType: mediaType, Limits: NewDefaultConfig().limits(), Progress: func(int, int) {},
 	}, emit)
+}
+
+// Attachments implements ingest.Extractor.
+func (direct) Attachments(context.Context, ingest.Source, func(done, total int), func(string, io.Reader) error) error {
+	return errors.ErrUnsupported
 }
 
 // Fingerprint implements ingest.Extractor.

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"os"
 	"regexp"
@@ -25,10 +26,13 @@ type jobRun struct {
 	job      frame.Job
 	progress func(done, total int)
 	emit     func(ingest.Block) error
+	visit    func(name string, r io.Reader) error // takes the files that a message carries
 
 	pictures int // whose text was asked for
 	chars    int64
 	bytes    int64
+	files    int
+	carried  int64 // bytes of files
 	reported time.Time
 
 	clean  bool // the child may read another document
@@ -99,6 +103,8 @@ func (r *jobRun) exchange(ctx context.Context, file *os.File, dog *watchdog) (in
 			err = r.report(payload, dog)
 		case frame.KindPicture:
 			err = r.picture(ctx, payload, dog)
+		case frame.KindFile:
+			err = r.file(payload, dog)
 		case frame.KindDone:
 			return r.verdict(payload)
 		default:

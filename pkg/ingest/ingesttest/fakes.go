@@ -68,6 +68,24 @@ func (LineExtractor) Extract(ctx context.Context, src ingest.Source, progress fu
 	return found, errors.Join(scanner.Err(), ctx.Err())
 }
 
+// Attachments gives away the lines "@name text".
+func (LineExtractor) Attachments(ctx context.Context, src ingest.Source, _ func(int, int), visit func(string, io.Reader) error) error {
+	scanner := bufio.NewScanner(io.NewSectionReader(src.File, 0, 1<<40))
+	for scanner.Scan() {
+		line := strings.TrimSpace(scanner.Text())
+		if line == "!corrupt" {
+			return ingest.Permanent(ingest.CodeCorrupt, "Repair it.", "the text says that it is corrupt")
+		}
+		if rest, is := strings.CutPrefix(line, "@"); is {
+			name, text, _ := strings.Cut(rest, " ")
+			if err := errors.Join(ctx.Err(), visit(name, strings.NewReader(text))); err != nil {
+				return err
+			}
+		}
+	}
+	return scanner.Err()
+}
+
 // BlockSplitter makes a segment of every block.
 type BlockSplitter struct{ Version string }
 

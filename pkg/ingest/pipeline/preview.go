@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"fmt"
+	"io"
 	"os"
 	"slices"
 	"strings"
@@ -74,6 +75,11 @@ func (w *Worker) Preview(ctx context.Context, s Sample, progress func(done, tota
 		return p, reading{&run{found: found}}.noText()
 	}
 	return p, w.price(ctx, s.Document, texts, &p)
+}
+
+// Attachments gives away the attachments of a stored message, as an Extractor does.
+func (w *Worker) Attachments(ctx context.Context, src ingest.Source, progress func(done, total int), visit func(name string, r io.Reader) error) error {
+	return w.d.Extractor.Attachments(ctx, src, progress, visit)
 }
 
 // Cost is what tokens cost; nil: no price is known.

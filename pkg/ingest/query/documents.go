@@ -69,6 +69,9 @@ func (r *Reads) list(ctx context.Context, c ingest.Caller, kind string, texts in
 		l.add("InBase", base.ID)
 		q.Base = base.ID
 	}
+	if q.Parent != "" {
+		l.add("Parent", q.Parent)
+	}
 	if len(q.Metadata) > 0 {
 		said := r.byMetadata(q.Base, q.Metadata)
 		l.fragment(said.Text, said.Args...)
@@ -154,7 +157,8 @@ func scanDocument(row sqldb.Scanner) (ingest.Document, error) {
 	var d ingest.Document
 	var created, updated taskstate.DBTime
 	err := row.Scan(&d.ID, &d.UserID, &d.BaseID, &d.BaseName, &d.Title, &d.FileName, &d.MediaType, &d.Status, &d.Bytes,
-		&d.SHA256, &d.VisibleVersion, &d.SegmentCount, &d.Pages, &d.LatestTaskID, &created, &updated, &d.Metadata)
+		&d.SHA256, &d.VisibleVersion, &d.SegmentCount, &d.Pages, &d.LatestTaskID, &created, &updated, &d.Metadata, &d.Parent.ID, &d.Parent.No)
+	d.Parent.ID = strings.TrimSpace(d.Parent.ID)
 	d.CreatedAt, d.UpdatedAt = created.Time, updated.Time
 	return d, err
 }

@@ -37,7 +37,7 @@ func (a *Deleter) wakeSweeper() {
 
 const deleteBatch = 200 // documents of one transaction
 
-// DeleteDocument takes a document out of every search at once; the sweeper removes rows, vectors and file.
+// DeleteDocument takes a document, with its attachments, out of every search at once; the sweeper removes rows, vectors and file.
 // Errors: ErrDocumentNotFound, the caller's guard's, taskstate.ErrUnavailable.
 func (a *Deleter) DeleteDocument(ctx context.Context, c ingest.Caller, id string) error {
 	found, err := sqldb.ReadTexts(ctx, a.d.Store, a.q.Get("DocumentReachable"), id, sqldb.Flag(c.Scope.All()), c.Scope.UserID)
@@ -50,7 +50,33 @@ func (a *Deleter) DeleteDocument(ctx context.Context, c ingest.Caller, id string
 	if err := a.deleteDocuments(ctx, c.Scope.Actor(), c, found); err != nil {
 		return fmt.Errorf("delete document %s: %w", id, err)
 	}
+	if err := a.deleteAttachments(ctx, c.Scope.Actor(), found[0]); err != nil {
+		return fmt.Errorf("delete document %s: %w", id, err)
+	}
 	return nil
+}
+
+// deleteAttachments deletes the attachments of a deleted message, with what they carry. A tombstone gets no new one, so none slips in;
+// the sweeper goes on where this was interrupted.
+func (a *Deleter) deleteAttachments(ctx context.Context, actor taskstate.Actor, message string) error {
+	for {
+		found, err := sqldb.ReadTexts(ctx, a.d.Store, a.q.Get("AttachmentsOf"), message, deleteBatch)
+		if err != nil {
+			return fmt.Errorf("list attachments of %s: %w", message, err)
+		}
+		if len(found) == 0 {
+			return nil
+		}
+		// The condition was about the message, and the note has been written.
+		if err := a.deleteDocuments(ctx, actor, ingest.Caller{}, found); err != nil {
+			return err
+		}
+		for _, id := range found {
+			if err := a.deleteAttachments(ctx, actor, id); err != nil {
+				return err
+			}
+		}
+	}
 }
 
 // deleteDocuments makes tombstones of documents and cancels their open tasks, in one transaction, tasks first (design D8).

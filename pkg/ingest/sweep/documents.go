@@ -27,7 +27,7 @@ type documentSweep struct{ *Sweeper }
 
 // sweepDocuments takes deleted documents apart in passes (design D8):
 //
-//	each pass     open tasks are cancelled, rows removed with their vectors marked, the file let go
+//	each pass     attachments are deleted, open tasks cancelled, rows removed with their vectors marked, the file let go
 //	10 minutes later, when a pass found no open task, no vector waits for its deletion any more, and no file is there: the tombstone goes
 func (a documentSweep) sweepDocuments(ctx context.Context, s *Swept) error {
 	return turns(ctx, a.Sweeper, sweepBatch, a.due(ctx, "DocumentsDue"), func(due []dueThing) error {
@@ -51,6 +51,9 @@ func (a documentSweep) due(ctx context.Context, name string) func(now time.Time)
 
 // sweepDocument is one pass over a deleted document.
 func (a documentSweep) sweepDocument(ctx context.Context, d dueThing, s *Swept) error {
+	if err := a.deleter.deleteAttachments(ctx, sweeperActor(), d.id); err != nil {
+		return err
+	}
 	cancelled, err := a.cancelDeleted(ctx, d.id)
 	if err != nil {
 		return err

@@ -226,6 +226,9 @@ func (r *acceptRun) lockDocuments(ctx context.Context) error {
 		if id := r.documentID(w); id != "" {
 			ids[id] = true
 		}
+		if w.attaches() {
+			ids[w.u.Parent.ID] = true
+		}
 	}
 	err := r.list(ctx, "lock documents", "DocumentsWhole", maps.Keys(ids), func(rows *sql.Rows) error {
 		d, err := catalog.ScanWholeDocument(rows)
@@ -240,6 +243,8 @@ func (r *acceptRun) lockDocuments(ctx context.Context) error {
 	for _, w := range r.works {
 		d, found := r.documents[r.documentID(w)]
 		switch {
+		case w.attaches():
+			r.judgeParent(w)
 		case w.state == acceptAnswered && !found: // its document is deleted
 			w.got.baseName = ""
 		case w.state == acceptAnswered:
@@ -256,6 +261,21 @@ func (r *acceptRun) lockDocuments(ctx context.Context) error {
 	return nil
 }
 
+// attaches reports whether an upload makes a document of an attachment. A lost one is restored before its message, or without it.
+func (w *acceptWork) attaches() bool {
+	return w.state == acceptOpen && w.u.Parent.ID != "" && w.u.DocumentID == "" && w.u.Lost == nil
+}
+
+// judgeParent refuses an attachment whose message is deleted, or has a later version that is visible: nobody would delete it with them.
+func (r *acceptRun) judgeParent(w *acceptWork) {
+	switch parent, found := r.documents[w.u.Parent.ID]; {
+	case !found || parent.UserID != w.c.Scope.UserID || parent.BaseID != w.base.ID:
+		w.refuse(ingest.ErrDocumentNotFound)
+	case parent.VisibleNo > w.u.Parent.No:
+		w.refuse(ingest.ErrChanged)
+	}
+}
+
 // documentID is the document that an upload has to do with; empty: it makes one.
 func (r *acceptRun) documentID(w *acceptWork) string {
 	switch {
@@ -265,7 +285,7 @@ func (r *acceptRun) documentID(w *acceptWork) string {
 		return ""
 	case w.u.Lost != nil:
 		return w.u.Lost.DocumentID
-	case w.u.DocumentID != "":
+	case w.u.DocumentID != "" || w.u.Parent.ID != "":
 		return w.u.DocumentID
 	}
 	return r.holders[sqldb.Pair{w.base.ID, w.u.File.SHA256}]

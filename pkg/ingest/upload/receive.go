@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"hash"
 	"io"
@@ -31,6 +32,24 @@ var copyBuffers = sync.Pool{New: func() any { return new([files.CopyBuffer]byte)
 // Nothing is left behind when it fails.
 // Errors: those of Admit, ErrTooLarge, ErrDiskFull, ErrNoResources, *Failure (empty file, unsupported type, encrypted …), r's own error.
 func (a *Uploads) Receive(ctx context.Context, r io.Reader, name string) (ingest.ReceivedFile, error) {
+	return a.receive(ctx, r, name, a.d.Detect)
+}
+
+// unreadable is the media type of an attachment that no reader takes.
+const unreadable = "application/octet-stream"
+
+// ReceiveAttachment is Receive for an attachment. One that no reader takes is received too: its own task says why it cannot be read.
+func (a *Uploads) ReceiveAttachment(ctx context.Context, r io.Reader, name string) (ingest.ReceivedFile, error) {
+	return a.receive(ctx, r, name, func(head []byte, r io.ReaderAt, size int64, name string) (string, error) {
+		mediaType, err := a.d.Detect(head, r, size, name)
+		if failure, ok := errors.AsType[*ingest.Failure](err); ok && failure.Permanent {
+			return unreadable, nil
+		}
+		return mediaType, err
+	})
+}
+
+func (a *Uploads) receive(ctx context.Context, r io.Reader, name string, detect ingest.DetectFunc) (ingest.ReceivedFile, error) {
 	if err := a.Admit(ctx); err != nil {
 		return ingest.ReceivedFile{}, fmt.Errorf("receive upload: %w", err)
 	}
@@ -39,7 +58,7 @@ func (a *Uploads) Receive(ctx context.Context, r io.Reader, name string) (ingest
 	if err != nil {
 		return ingest.ReceivedFile{}, fmt.Errorf("receive upload: %w", files.ResourceError(err))
 	}
-	err = a.receiveInto(ctx, f, r, &out)
+	err = a.receiveInto(ctx, f, r, &out, detect)
 	if closeErr := f.Close(); err == nil && closeErr != nil { // a full disk may only be told here
 		err = fmt.Errorf("close upload: %w", files.ResourceError(closeErr))
 	}
@@ -59,7 +78,7 @@ func (a *Uploads) Receive(ctx context.Context, r io.Reader, name string) (ingest
 }
 
 // receiveInto copies r into the temp file, makes it durable and tells its type.
-func (a *Uploads) receiveInto(ctx context.Context, f *os.File, r io.Reader, out *ingest.ReceivedFile) error {
+func (a *Uploads) receiveInto(ctx context.Context, f *os.File, r io.Reader, out *ingest.ReceivedFile, detect ingest.DetectFunc) error {
 	w := &hashedWriter{f: f, h: sha256.New()}
 	limited := io.LimitReader(files.NewContextReader(ctx, r), a.cfg.MaxUploadBytes+1)
 	buffer := copyBuffers.Get().(*[files.CopyBuffer]byte) //nolint:forcetypeassert,errcheck // the pool holds nothing else
@@ -76,7 +95,7 @@ func (a *Uploads) receiveInto(ctx context.Context, f *os.File, r io.Reader, out 
 		return ingest.Permanent(ingest.CodeEmpty, "Send a file that has content.", "the file is empty")
 	}
 	out.Bytes, out.SHA256 = w.n, hex.EncodeToString(w.h.Sum(nil))
-	if out.MediaType, err = a.d.Detect(w.head, f, w.n, out.Name); err != nil {
+	if out.MediaType, err = detect(w.head, f, w.n, out.Name); err != nil {
 		archive := ingest.ArchiveType(w.head, out.Name)
 		if archive == "" || ingest.AsFailure(err).Code != ingest.CodeUnsupportedType {
 			return err

@@ -39,7 +39,10 @@ func (r *acceptRun) decide(context.Context) error {
 			w.refuse(r.full)
 			return
 		}
-		claims := []sqldb.Pair{{"bytes " + w.base.ID, w.u.File.SHA256}}
+		var claims []sqldb.Pair
+		if w.u.Parent.ID == "" {
+			claims = append(claims, sqldb.Pair{"bytes " + w.base.ID, w.u.File.SHA256})
+		}
 		if w.u.IdempotencyKey != "" {
 			claims = append(claims, sqldb.Pair{"key " + w.c.Scope.UserID, w.u.IdempotencyKey})
 		}
@@ -96,6 +99,9 @@ func (r *acceptRun) writeVersions(ctx context.Context) error {
 			Document: d.ID, Base: w.base.ID, Task: w.got.taskID, File: w.fileID, No: d.LastNo, Upload: d.LastUpload, Title: w.u.Title, Metadata: w.u.Metadata,
 		})
 		r.tasks = append(r.tasks, r.task(w))
+		if ingest.CarriesFiles(w.u.File.MediaType) && w.u.Lost == nil { // a lost one has its own copy
+			r.tasks = append(r.tasks, r.attachments(w))
+		}
 	})
 	return r.app.cat.InsertVersions(ctx, r.tx, r.m, versions)
 }
@@ -126,6 +132,14 @@ func (r *acceptRun) task(w *acceptWork) taskstate.NewTask {
 	return taskstate.NewTask{Task: t, Actor: actor}
 }
 
+// attachments is the task that takes the attachments of a message in, once the version that its own task makes is visible.
+func (r *acceptRun) attachments(w *acceptWork) taskstate.NewTask {
+	return taskstate.NewTask{Actor: w.c.Scope.Actor(), Task: taskstate.Task{
+		ID: ingest.NewID(), UserID: w.c.Scope.UserID, Type: ingest.AttachmentsType, WorkflowID: ingest.AttachmentsWorkflow, Channel: ingest.AttachmentsChannel,
+		Payload: ingest.Carrying{DocumentID: w.got.document.ID, TaskID: w.got.taskID}.Request(), TraceParent: w.c.TraceParent, RequestID: w.c.RequestID, MaxAttempts: r.app.cfg.MaxAttempts,
+	}}
+}
+
 // writeDocuments makes new documents with one statement and counts a further upload of each of the others.
 // New rows are in the order of the unique index, in which two processes then wait for each other.
 func (r *acceptRun) writeDocuments(ctx context.Context) error {
@@ -152,13 +166,14 @@ func (r *acceptRun) writeDocuments(ctx context.Context) error {
 		f, now := w.u.File, taskstate.DBTime{Time: r.m.Now}
 		d := catalog.DocumentRow{
 			ID: ingest.NewID(), UserID: w.c.Scope.UserID, BaseID: w.base.ID, Title: w.title(), Metadata: w.u.Metadata, FileName: f.Name, MediaType: f.MediaType,
-			Status: ingest.DocumentQueued, Bytes: f.Bytes, SHA256: f.SHA256, LastNo: 1, LastUpload: 1, LatestTask: w.got.taskID, Created: now, Updated: now,
+			Status: ingest.DocumentQueued, Bytes: f.Bytes, SHA256: f.SHA256, LastNo: 1, LastUpload: 1, LatestTask: w.got.taskID, Parent: w.u.Parent, Created: now, Updated: now,
 		}
 		if w.u.Lost != nil {
 			d.ID = w.u.Lost.DocumentID
 		}
 		params = append(params, d.ID, d.UserID, d.BaseID, d.Title, d.FileName, d.MediaType, string(d.Status), d.Bytes, d.SHA256, r.findBy(d),
-			d.LastNo, d.LastUpload, d.LatestTask, r.m.Now, r.m.Now, catalog.Never(), d.Metadata.Null())
+			d.LastNo, d.LastUpload, d.LatestTask, r.m.Now, r.m.Now, catalog.Never(), d.Metadata.Null(),
+			sql.NullString{String: d.Parent.ID, Valid: d.Parent.ID != ""}, d.Parent.No)
 		w.got.document = d
 	}
 	if err := r.insert(ctx, "DocumentsInsert", len(fresh), params); err != nil {
@@ -170,7 +185,7 @@ func (r *acceptRun) writeDocuments(ctx context.Context) error {
 // renew counts a further upload of the locked document; what its readers see stays until a version of it is visible.
 func (r *acceptRun) renew(ctx context.Context, w *acceptWork) error {
 	d, f := &w.got.document, w.u.File
-	d.SHA256 = f.SHA256
+	d.SHA256, w.u.Parent = f.SHA256, d.Parent
 	same := r.findBy(*d)
 	_, err := r.tx.ExecContext(ctx, r.app.q.Get("DocumentUpload"),
 		f.Name, f.MediaType, f.Bytes, f.SHA256, same, w.got.taskID, r.m.Now, w.title(), w.u.Metadata.Null(), d.ID)
@@ -186,10 +201,10 @@ func (r *acceptRun) renew(ctx context.Context, w *acceptWork) error {
 	return nil
 }
 
-// findBy is the sum that a document is found by; NULL: another one is the one to find by its bytes.
+// findBy is the sum that a document is found by; NULL: another one is the one to find by its bytes, or it is found by its message.
 func (r *acceptRun) findBy(d catalog.DocumentRow) sql.NullString {
 	holder := r.holders[sqldb.Pair{d.BaseID, d.SHA256}]
-	return sql.NullString{String: d.SHA256, Valid: holder == "" || holder == d.ID}
+	return sql.NullString{String: d.SHA256, Valid: d.Parent.ID == "" && (holder == "" || holder == d.ID)}
 }
 
 // title is what the document is called until a version of it is visible.

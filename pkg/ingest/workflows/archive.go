@@ -115,7 +115,7 @@ func (d *doors) unpack(ctx context.Context, r workflow.Run, c ingest.Caller, p U
 	if u.result.Files == 0 {
 		return Unpacked{}, ingest.Permanent(ingest.CodeEmpty, "Send an archive that has files in it.", "the archive holds no file")
 	}
-	u.list()
+	u.result.Entries, u.result.More = bounded(append(u.result.Entries, u.fine...))
 	d.app.Drop(ctx, r.Task.ID)
 	return u.result, nil
 }
@@ -328,15 +328,14 @@ func shortened(name string) string {
 	return name
 }
 
-// list puts as many lines into the result as have room.
-func (u *unpacking) list() {
-	lines, size := append(u.result.Entries, u.fine...), 0
+// bounded keeps as many lines as have room in a result, and counts the others.
+func bounded(lines []UnpackedFile) ([]UnpackedFile, int) {
+	size := 0
 	for i, line := range lines {
 		text, _ := json.Marshal(line) // which cannot fail
 		if size += len(text) + 1; size > maxEntriesJSON {
-			u.result.Entries, u.result.More = lines[:i], len(lines)-i
-			return
+			return lines[:i], len(lines) - i
 		}
 	}
-	u.result.Entries = lines
+	return lines, 0
 }

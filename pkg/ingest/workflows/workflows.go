@@ -97,6 +97,7 @@ func newPolling(a *app.App, store taskstate.Database, networks Networks, worker 
 		{ID: DeleteDocument, Schema: json.RawMessage(documentSchema), Text: "documentId", Run: run(d.remove)},
 		{ID: PreviewDocument, Schema: json.RawMessage(previewSchema), Text: "documentId", Run: run(d.preview)},
 		{ID: IngestArchive, Schema: json.RawMessage(archiveSchema), Run: run(d.unpack)},
+		{ID: ingest.AttachmentsWorkflow, Schema: json.RawMessage(attachmentsSchema), Run: run(d.attach)},
 		{ID: ReindexBase, Schema: json.RawMessage(reindexSchema), Text: "knowledgeBase", Run: run(d.reindex)},
 	}
 }

@@ -86,6 +86,11 @@ var scenes = map[string]scene{
 	"handback.after_copy":    {service: worker, during: stopped},
 	"handback.after_publish": {service: worker, env: []string{"INGEST_REDIS_RETRY_BASE_BACKOFF_MS=1500", "INGEST_REDIS_RETRY_MAX_BACKOFF_MS=1500"}, before: faulty(wrongOnce), during: stoppedWithoutEntry},
 
+	// the attachments of a message
+	"attachments.before_document": {service: worker, nth: 2, during: letterUploaded, after: attachedOnce("one.txt", "two.txt", "three.txt")},
+	"attachments.after_document":  {service: worker, nth: 2, during: letterUploaded, after: attachedOnce("one.txt", "two.txt", "three.txt")},
+	"attachments.before_removal":  {service: worker, before: steps(letterUploaded, finished, attachedOnce("one.txt", "two.txt", "three.txt")), during: letterReplaced, after: attachedOnce("four.txt", "two.txt")},
+
 	// retries and takeovers
 	"recovery.after_scan":        {service: worker, before: faulty(wrongOnce), during: uploads(1, smallDoc)},
 	"recovery.after_retry_claim": {service: worker, before: faulty(wrongOnce), during: uploads(1, smallDoc)},

@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/millweir/millweir/pkg/ingest"
 	"github.com/millweir/millweir/pkg/streammq"
 	"github.com/millweir/millweir/pkg/wire"
 	"github.com/millweir/millweir/services/ingest-api/gateway/web"
@@ -46,7 +47,7 @@ func TestEveryListTakesEveryLimit(t *testing.T) {
 		p := q.refused(q.get(who, path+"?limti=1"), http.StatusBadRequest, web.CodeUnknownParameter)
 		require.Equal(t, "limti", p.Parameter, path)
 		for _, name := range r.Query {
-			if slices.Contains([]string{"documentId", "from", "to"}, name) { // ids: what cannot be one is unknown
+			if slices.Contains([]string{"documentId", "parent", "from", "to"}, name) { // ids: what cannot be one is unknown
 				continue
 			}
 			w := q.get(who, path+"?limit=1&"+name+"=%00")
@@ -92,6 +93,8 @@ func TestDocumentsAndBasesTakeTheFiltersOfTasks(t *testing.T) {
 		require.Equal(t, "stage", b.refused(b.get(ada, path+"?stage=lost"), http.StatusBadRequest, web.CodeInvalidParameter).Parameter)
 		require.Equal(t, "stage", b.refused(b.get(ada, path+"?stage=none,embed"), http.StatusBadRequest, web.CodeInvalidParameter).Parameter)
 	}
+	require.Empty(t, b.pages("/api/knowledge/documents?parent="+ingest.NewID(), "documentId"))
+	b.refused(b.get(ada, "/api/knowledge/documents?parent=x"), http.StatusNotFound, web.CodeDocumentNotFound)
 	require.Equal(t, "metadata", b.refused(b.get(ada, "/api/knowledge/bases?metadata={}"), http.StatusBadRequest, web.CodeUnknownParameter).Parameter)
 	// A cursor belongs to one order.
 	for i := range 3 {

@@ -70,6 +70,7 @@ func documentsList(a *App) *cobra.Command {
 	l.filter(c, "status", "status", "states, with commas")
 	l.filter(c, "kb", "knowledgeBase", "knowledge base")
 	l.filter(c, "q", "q", "text in title or file name")
+	l.filter(c, "parent", "parent", "id of a message, whose attachments are listed")
 	c.Flags().Var(&meta, "meta", "with that in the metadata of their visible version only, KEY=TEXT or KEY:=JSON; may be repeated")
 	return c
 }

@@ -84,6 +84,7 @@ type task struct {
 // hit is one answer of a search.
 type hit struct {
 	DocumentID string `json:"documentId"`
+	ParentID   string `json:"parentId"`
 	Title      string `json:"title"`
 	Version    int    `json:"version"`
 	Page       int    `json:"page"`

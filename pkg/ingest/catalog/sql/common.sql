@@ -108,7 +108,7 @@ ORDER BY 2;
 -- name: DocumentsWhole
 SELECT id, user_id, base_id, title, file_name, media_type, status, segment_count, pages, bytes, content_sha256,
        COALESCE(visible_version_id, ''), visible_no, visible_upload_no, last_no, last_upload_no, latest_task_id,
-       created_at, updated_at, deleted_at, COALESCE(metadata, '')
+       created_at, updated_at, deleted_at, COALESCE(metadata, ''), COALESCE(parent_id, ''), parent_no
 FROM knowledge_document
 WHERE id IN (@list)
 ORDER BY id
@@ -127,13 +127,13 @@ VALUES (@rows:8);
 -- The same bytes accepted at the same moment by another process win by the unique index; the batch is then run again.
 -- name: DocumentsInsert
 INSERT INTO knowledge_document (id, user_id, base_id, title, file_name, media_type, status, bytes, content_sha256, same_sha256,
-                                last_no, last_upload_no, latest_task_id, created_at, updated_at, sweep_at, metadata)
-VALUES (@rows:17);
+                                last_no, last_upload_no, latest_task_id, created_at, updated_at, sweep_at, metadata, parent_id, parent_no)
+VALUES (@rows:19);
 
 -- name: DocumentLock
 SELECT id, user_id, base_id, title, file_name, media_type, status, segment_count, pages, bytes, content_sha256,
        COALESCE(visible_version_id, ''), visible_no, visible_upload_no, last_no, last_upload_no, latest_task_id,
-       created_at, updated_at, deleted_at, COALESCE(metadata, '')
+       created_at, updated_at, deleted_at, COALESCE(metadata, ''), COALESCE(parent_id, ''), parent_no
 FROM knowledge_document
 WHERE id = ?
 @forupdate;
@@ -147,6 +147,30 @@ SET file_name = ?, media_type = ?, bytes = ?, content_sha256 = ?, same_sha256 = 
     title = CASE WHEN visible_no > 0 THEN title ELSE ? END,
     metadata = CASE WHEN visible_no > 0 THEN metadata ELSE ? END
 WHERE id = ?;
+
+-- ---------------------------------------------------------------- attachments
+
+-- The version that a task made of a live document, and which of its versions is visible.
+-- name: VersionOfTask
+SELECT v.no, d.visible_no
+FROM document_version v
+JOIN knowledge_document d ON d.id = v.document_id
+WHERE v.document_id = ? AND v.task_id = ? AND d.user_id = ? AND d.deleted_at IS NULL;
+
+-- name: DocumentParent
+SELECT COALESCE(parent_id, '') FROM knowledge_document WHERE id = ?;
+
+-- name: Attachments
+SELECT id, file_name, content_sha256, COALESCE(metadata, ''), parent_no
+FROM knowledge_document
+WHERE parent_id = ? AND deleted_at IS NULL
+ORDER BY id;
+
+-- name: AttachmentKeep
+UPDATE knowledge_document SET parent_no = ? WHERE id = ? AND parent_id = ? AND parent_no < ? AND deleted_at IS NULL;
+
+-- name: AttachmentsOf
+SELECT id FROM knowledge_document WHERE parent_id = ? AND deleted_at IS NULL ORDER BY id LIMIT ?;
 
 -- name: FileLock
 SELECT path FROM stored_file WHERE id = ? @forupdate;

@@ -17,7 +17,7 @@ ON DUPLICATE KEY UPDATE id = id;
 -- name: DocumentsWhole
 SELECT id, user_id, base_id, title, file_name, media_type, status, segment_count, pages, bytes, content_sha256,
        COALESCE(visible_version_id, ''), visible_no, visible_upload_no, last_no, last_upload_no, latest_task_id,
-       created_at, updated_at, deleted_at, COALESCE(metadata, '')
+       created_at, updated_at, deleted_at, COALESCE(metadata, ''), COALESCE(parent_id, ''), parent_no
 FROM knowledge_document FORCE INDEX (PRIMARY)
 WHERE id IN (@list)
 ORDER BY id

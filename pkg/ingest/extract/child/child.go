@@ -13,6 +13,7 @@ import (
 	"net"
 	"os"
 	"runtime/debug"
+	"slices"
 	"syscall"
 	"time"
 
@@ -206,6 +207,9 @@ func (c *childProcess) read(j frame.Job, file *os.File) error {
 	if j.Limits.OCR {
 		in.Recognize = func(picture *image.Gray) (string, error) { return c.recognize(out, picture) }
 	}
+	if j.Files {
+		in.Carry = func(name string, data []byte) error { return carry(out, name, data) }
+	}
 	var buf []byte
 	ex, err := formats.ReadGuarded(context.Background(), in, func(b ingest.Block) error {
 		buf = frame.EncodeBlock(buf[:0], b)
@@ -215,6 +219,19 @@ func (c *childProcess) read(j frame.Job, file *os.File) error {
 		return err
 	}
 	return out.Flush()
+}
+
+// carry sends a file that a message carries.
+func carry(out *bufio.Writer, name string, data []byte) error {
+	if err := frame.Write(out, frame.KindFile, frame.EncodeFile(len(data), name)); err != nil {
+		return err
+	}
+	for piece := range slices.Chunk(data, document.MaxBlockBytes) {
+		if err := frame.Write(out, frame.KindBytes, piece); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // recognize sends a picture to the parent and waits for its text.

@@ -77,6 +77,8 @@ type Input struct {
 	Tainted   bool                  // set by a reader whose process should read no other file
 	// Inner reads a file that this one carries, under a heading of that level. A file that cannot be read is a warning.
 	Inner func(ctx context.Context, name string, data []byte, out *Sink, level int) error
+	// Carry takes a file that a message carries, which is a document of its own; nil: the message itself is read. Then no block is sent.
+	Carry func(name string, data []byte) error
 	// Recognize returns the text on a picture, whose rows lie one behind the other; nil: there is no text recognition.
 	// Errors: why there is no text, or that of the connection.
 	Recognize func(picture *image.Gray) (string, error)

@@ -53,9 +53,9 @@ var Registry = []Reader{
 	{Name: "odf", Version: 1, Types: []string{document.TypeODT, document.TypeODS, document.TypeODP}, Read: odf.Read},
 	{Name: "epub", Version: 1, Types: []string{document.TypeEPUB}, Read: epub.Read},
 	{Name: "rtf", Version: 1, Types: []string{document.TypeRTF}, Read: rtf.Read},
-	{Name: "eml", Version: 1, Types: []string{document.TypeEML}, PDF: true, Read: mail.Read},
-	{Name: "mbox", Version: 1, Types: []string{document.TypeMBOX}, PDF: true, Read: mail.ReadBox},
-	{Name: "msg", Version: 1, Types: []string{document.TypeMSG}, PDF: true, Read: mail.ReadMSG},
+	{Name: "eml", Version: 2, Types: []string{document.TypeEML}, PDF: true, Read: mail.Read},
+	{Name: "mbox", Version: 2, Types: []string{document.TypeMBOX}, PDF: true, Read: mail.ReadBox},
+	{Name: "msg", Version: 2, Types: []string{document.TypeMSG}, PDF: true, Read: mail.ReadMSG},
 	{Name: "ipynb", Version: 1, Types: []string{document.TypeIPYNB}, Read: notebook.Read},
 	{Name: "subtitles", Version: 2, Types: []string{document.TypeSubtitles}, Read: subtitles.Read},
 	{Name: "xml", Version: 1, Types: []string{document.TypeXML}, Read: xmldoc.Read},
@@ -130,7 +130,7 @@ func Read(ctx context.Context, in *document.Input, emit func(ingest.Block) error
 	if err != nil {
 		return ingest.Extraction{}, err
 	}
-	if out.Chars == 0 {
+	if out.Chars == 0 && in.Carry == nil {
 		return ingest.Extraction{}, ingest.Permanent(ingest.CodeEmpty,
 			"The document holds no text. Check the file and upload it again.", "read %s: no text found", in.MediaType)
 	}

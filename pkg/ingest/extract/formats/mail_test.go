@@ -47,34 +47,92 @@ func readMail(t *testing.T, name, content string) (ingest.Extraction, []string, 
 	return ex, extracttest.Lines(blocks), err
 }
 
+// carried reads the attachments of a message in this process.
+func carried(t *testing.T, name, content string) (files []string, warnings []string) {
+	t.Helper()
+	mediaType, err := detect.File(strings.NewReader(content), int64(len(content)), name)
+	require.NoError(t, err)
+	in := &document.Input{
+		File: strings.NewReader(content), Size: int64(len(content)), MediaType: mediaType, Limits: limits, Progress: func(int, int) {},
+		Carry: func(name string, data []byte) error {
+			files = append(files, name+" "+string(data))
+			return nil
+		},
+	}
+	ex, err := formats.Read(t.Context(), in, func(ingest.Block) error {
+		t.Error("a block")
+		return nil
+	})
+	require.NoError(t, err)
+	return files, ex.Warnings
+}
+
+// A message names its attachments, which are documents of their own: it gives them away as they are.
 func TestAMessageAndWhatItCarries(t *testing.T) {
 	t.Parallel()
 	docx := string(extracttest.DocxOf(t, strings.NewReader("<w:p><w:r><w:t>of the file</w:t></w:r></w:p>")))
 	inside := letter("Inner", "inner text", "c.txt", "deepest")
-	ex, lines, err := readMail(t, "a.eml", letter("=?utf-8?q?Caf=C3=A9?=", "First.\r\n\r\nSecond.", "b.docx", docx, "x.bin", "\x00\x01\x02\xff", "fwd.eml", inside, "broken.docx", docx[:len(docx)-40]))
+	text := letter("=?utf-8?q?Caf=C3=A9?=", "First.\r\n\r\nSecond.", "b.docx", docx, "x.bin", "\x00\x01\x02\xff", "fwd.eml", inside, "../../etc/passwd", "p", "", "q", "b.docx", "r")
+	ex, lines, err := readMail(t, "a.eml", text)
 	require.NoError(t, err)
 	require.Equal(t, []string{
-		"# Café", "p From: Ann <a@example.org>\nTo: b@example.org\nDate: Tue, 24 Nov 2026 10:00:00 +0000", "p First.", "p Second.",
-		"## b.docx", "p of the file",
-		"## fwd.eml", "# Inner", "p From: Ann <a@example.org>\nTo: b@example.org\nDate: Tue, 24 Nov 2026 10:00:00 +0000", "p inner text", "## c.txt", "p deepest",
+		"# Café", "p From: Ann <a@example.org>\nTo: b@example.org\nDate: Tue, 24 Nov 2026 10:00:00 +0000\nAttachments: b.docx, x.bin, fwd.eml, ../../etc/passwd, attachment-5, b.docx",
+		"p First.", "p Second.",
 	}, lines)
 	require.Equal(t, "Café", ex.Title)
 	require.Equal(t, document.TypeEML, ex.MediaType)
-	require.Len(t, ex.Warnings, 2)
-	require.Contains(t, ex.Warnings[0], `"x.bin" was not read`)
-	require.Contains(t, ex.Warnings[1], `"broken.docx" was not read`)
+	require.Empty(t, ex.Warnings)
+	files, _ := carried(t, "a.eml", text)
+	require.Equal(t, []string{"b.docx " + docx, "x.bin \x00\x01\x02\xff", "fwd.eml " + inside, "../../etc/passwd p", "attachment-5 q", "b.docx r"}, files)
 }
 
-func TestMessagesInMessagesEnd(t *testing.T) {
+// What belongs to a message's text is read with it, and is no attachment: pictures that it names by their Content-ID, signatures.
+func TestInlinePartsAreNoAttachments(t *testing.T) {
 	t.Parallel()
-	text := letter("deepest", "no further")
-	for i := range 10 {
-		text = letter(fmt.Sprint("level ", i), "text", "in.eml", text)
-	}
-	ex, lines, err := readMail(t, "a.eml", text)
+	part := func(head, body string) string { return "--XX\r\n" + head + "\r\n\r\n" + body + "\r\n" }
+	text := head + "Subject: s\r\nContent-Type: multipart/mixed; boundary=XX\r\n\r\n" +
+		part("Content-Type: text/plain\r\nContent-Disposition: inline", "The text.") +
+		part("Content-Type: multipart/related; boundary=YY", "--YY\r\nContent-Type: text/html\r\n\r\n<p>Page<img src=\"cid:1\">\r\n--YY\r\n"+
+			"Content-Type: text/csv; name=related.csv\r\nContent-ID: <1>\r\nContent-Disposition: attachment; filename=related.csv\r\n\r\na,b\r\n--YY--") +
+		part("Content-Type: text/csv; name=logo.csv\r\nContent-ID: <2>\r\nContent-Disposition: inline; filename=logo.csv", "logo,x") +
+		part("Content-Type: application/pgp-signature; name=signature.asc", "signed") +
+		part("Content-Type: application/pdf; name=seen.pdf\r\nContent-Disposition: inline; filename=seen.pdf", "as Apple's program sends it") +
+		part("Content-Type: application/octet-stream; name=once.bin\r\nContent-Disposition: inline; filename=once.bin", "once") +
+		part("Content-Type: text/plain; name=kept.txt\r\nContent-ID: <3>\r\nContent-Disposition: attachment; filename=kept.txt", "as Google's does") +
+		part("Content-Type: message/rfc822", "From: b@example.org\r\nSubject: forwarded\r\n\r\ntext") + "--XX--\r\n"
+	files, _ := carried(t, "a.eml", text)
+	require.ElementsMatch(t, []string{
+		"seen.pdf as Apple's program sends it", "once.bin once", "kept.txt as Google's does", "message.eml From: b@example.org\r\nSubject: forwarded\r\n\r\ntext",
+	}, files)
+	_, lines, err := readMail(t, "a.eml", text)
 	require.NoError(t, err)
-	require.NotContains(t, lines, "p no further")
-	require.Equal(t, []string{`"in.eml" was not read: it lies in more than 4 files`}, ex.Warnings)
+	require.Contains(t, lines, "p The text.")
+	require.Contains(t, lines, "## logo.csv")
+	require.Contains(t, lines, "## related.csv")
+	require.NotContains(t, strings.Join(lines, " "), "signed")
+}
+
+// More attachments than there is room for are named, and broken ones come as far as they can be read.
+func TestTooManyAttachmentsAreNamed(t *testing.T) {
+	t.Parallel()
+	var many []string
+	for i := range 1003 {
+		many = append(many, fmt.Sprint(i, ".txt"), "x")
+	}
+	text := letter("s", "t", many...)
+	ex, _, err := readMail(t, "a.eml", text)
+	require.NoError(t, err)
+	require.Len(t, ex.Warnings, 3)
+	require.Equal(t, `attachment "1000.txt" is no document: there are more than 1000`, ex.Warnings[0])
+	files, _ := carried(t, "a.eml", text)
+	require.Len(t, files, 1000)
+	box := "From a Tue Nov 24 10:00:00 2026\n" + text + "\nFrom a Tue Nov 24 10:00:00 2026\n" + letter("two", "t", "last.txt", "x")
+	files, _ = carried(t, "inbox", box)
+	require.Len(t, files, 1000, "of the whole mailbox")
+	cut := letter("s", "t", "a.txt", strings.Repeat("whole lines ", 100))
+	files, _ = carried(t, "a.eml", cut[:len(cut)-300])
+	require.Len(t, files, 1)
+	require.True(t, strings.HasPrefix(files[0], "a.txt whole lines"), files[0])
 }
 
 func TestAPageOnlyMessage(t *testing.T) {
@@ -111,14 +169,17 @@ func TestAMessageOfOutlook(t *testing.T) {
 	file := extracttest.OLEStreams("__properties_version1.0", string(fixed), "__substg1.0_0037001F", wide("主题 Subject"), "__substg1.0_0C1A001F", wide("Ann"),
 		"__substg1.0_5D01001F", wide("a@example.org"), "__substg1.0_0E04001E", "Bob", "__substg1.0_1000001F", wide("First.\r\n\r\nSecond."),
 		"__attach_version1.0_#00000000/__substg1.0_3704001F", wide("FILE~1.TXT"), "__attach_version1.0_#00000000/__substg1.0_3707001F", wide("a file.txt"),
-		"__attach_version1.0_#00000000/__substg1.0_37010102", strings.Repeat("of file\n", 512), "__recip_version1.0_#00000000/__substg1.0_3001001F", wide("Nobody"))
+		"__attach_version1.0_#00000000/__substg1.0_37010102", strings.Repeat("of file\n", 512), "__recip_version1.0_#00000000/__substg1.0_3001001F", wide("Nobody"),
+		"__attach_version1.0_#00000001/__substg1.0_3707001F", wide("logo.txt"), "__attach_version1.0_#00000001/__substg1.0_370E001F", wide("image/png"),
+		"__attach_version1.0_#00000001/__substg1.0_3712001F", wide("1@x"), "__attach_version1.0_#00000001/__substg1.0_37010102", strings.Repeat("of logo\n", 512))
 	ex, lines, err := readMail(t, "a.msg", string(file))
 	require.NoError(t, err)
 	require.Equal(t, []string{
-		"# 主题 Subject", "p From: Ann <a@example.org>\nTo: Bob\nDate: Mon, 24 Nov 2025 16:00:00 +0000", "p First.", "p Second.", "## a file.txt",
-		"p " + strings.TrimSpace(strings.Repeat("of file\n", 512)),
-	}, lines)
+		"# 主题 Subject", "p From: Ann <a@example.org>\nTo: Bob\nDate: Mon, 24 Nov 2025 16:00:00 +0000\nAttachments: a file.txt", "p First.", "p Second.", "## logo.txt",
+	}, lines[:5])
 	require.Equal(t, document.TypeMSG, ex.MediaType)
+	files, _ := carried(t, "a.msg", string(file))
+	require.Equal(t, []string{"a file.txt " + strings.Repeat("of file\n", 512)}, files)
 }
 
 func TestWhatIsAMessage(t *testing.T) {

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 
 	"github.com/millweir/millweir/pkg/ingest"
 	"github.com/millweir/millweir/pkg/ingest/extract/document"
@@ -24,6 +25,8 @@ const (
 	KindDone     = 'D' // child → parent: verdict
 	KindPicture  = 'I' // child → parent: width and height of a picture, whose text it waits for
 	KindPixels   = 'X' // child → parent: the next of its pixels, a byte each, row by row
+	KindFile     = 'A' // child → parent: size and name of a file that a message carries
+	KindBytes    = 'C' // child → parent: the next of its bytes
 	KindText     = 'T' // parent → child: 0 and the picture's text, or 1 and why there is none
 )
 
@@ -49,6 +52,7 @@ type Job struct {
 	MediaType string          `json:"mediaType"`
 	Size      int64           `json:"size"`
 	Limits    document.Limits `json:"limits"`
+	Files     bool            `json:"files,omitempty"` // those that a message carries are wanted, not its text
 }
 
 // Verdict ends a job.
@@ -166,6 +170,22 @@ func (v Verdict) Failure() error {
 		f.Code, f.Permanent = ingest.CodeInternal, false
 	}
 	return f
+}
+
+// maxNameBytes bounds the name of a file that a message carries.
+const maxNameBytes = 1000
+
+// EncodeFile is the payload of KindFile; a long name keeps its end.
+func EncodeFile(size int, name string) []byte {
+	return append(binary.BigEndian.AppendUint64(nil, uint64(size)), name[max(0, len(name)-maxNameBytes):]...)
+}
+
+// DecodeFile returns the size and the name that a child says, which is UTF-8.
+func DecodeFile(payload []byte) (size int64, name string, err error) {
+	if len(payload) < 8 || len(payload) > 8+maxNameBytes || binary.BigEndian.Uint64(payload) > 1<<40 {
+		return 0, "", fmt.Errorf("%w: a file's head of %d bytes", ErrBad, len(payload))
+	}
+	return int64(binary.BigEndian.Uint64(payload)), strings.ToValidUTF8(string(payload[8:]), "\uFFFD"), nil
 }
 
 // EncodePicture is the payload of KindPicture.

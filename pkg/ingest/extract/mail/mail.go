@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"mime"
 	"strings"
 
 	"github.com/jhillyerd/enmime/v2"
@@ -20,24 +21,31 @@ import (
 const (
 	// messageBytes bounds one message, which is held whole, more than once.
 	messageBytes = 32 << 20
-	// maxParts bounds the attachments of a message.
+	// maxParts bounds the files that are read in their place in a message, and maxFiles those of a file that become documents.
 	maxParts = 1000
+	maxFiles = 1000
+	// maxNamed bounds the names of attachments in the text of their message.
+	maxNamed = 100
 )
 
 // message is one e-mail, whichever file it came from.
 type message struct {
 	subject, from, to, cc, date string
 	text, html                  string
-	parts                       []part
+	lost                        []string // warnings
+	parts                       []part   // that belong to its text: pictures, mostly
+	files                       []part   // its attachments, which are documents of their own
 }
 
 // part is a file that a message carries.
 type part struct {
-	name string
-	data []byte
+	name     string
+	data     []byte
+	id, kind string // of Outlook's messages: Content-ID and media type
 }
 
-// Read reads one message: its subject as a heading, who wrote it to whom and when, its text, then the files that it carries.
+// Read reads one message: its subject as a heading, who wrote it to whom and when, its text, then the files that belong to that. Its
+// attachments are documents of their own: in.Carry takes them instead, if there is one.
 func Read(ctx context.Context, in *document.Input, out *document.Sink) (ingest.Extraction, error) {
 	if in.Size > messageBytes {
 		return ingest.Extraction{}, document.OverLimit("the message has %d bytes, more than %d", in.Size, messageBytes)
@@ -46,7 +54,8 @@ func Read(ctx context.Context, in *document.Input, out *document.Sink) (ingest.E
 	if err != nil {
 		return ingest.Extraction{}, err
 	}
-	return ingest.Extraction{Title: m.subject}, m.send(ctx, in, out, 1)
+	room := maxFiles
+	return ingest.Extraction{Title: m.subject}, m.send(ctx, in, out, &room)
 }
 
 // parse reads a message as it is sent. Errors: CORRUPT.
@@ -61,27 +70,100 @@ func parse(src io.Reader) (*message, error) {
 		subject: e.GetHeader("Subject"), from: e.GetHeader("From"), to: e.GetHeader("To"), cc: e.GetHeader("Cc"), date: e.GetHeader("Date"),
 		text: e.Text, html: e.HTML,
 	}
+	seen := map[*enmime.Part]bool{} // an inline part of no known type is an attachment too
 	for _, some := range [][]*enmime.Part{e.Attachments, e.Inlines, e.OtherParts} {
 		for _, p := range some {
+			if len(p.Content) == 0 || seen[p] || noFile(p) {
+				continue
+			}
+			seen[p] = true
 			name := p.FileName
+			if name == "" { // the parser looks for it only where there is a type
+				_, said, _ := mime.ParseMediaType(p.Header.Get("Content-Disposition"))
+				name = said["filename"]
+			}
 			if name == "" && strings.EqualFold(p.ContentType, "message/rfc822") {
 				name = "message.eml"
 			}
-			if len(p.Content) > 0 && !strings.HasPrefix(p.ContentType, "multipart/") {
+			if inline(p) {
 				m.parts = append(m.parts, part{name: name, data: p.Content})
+			} else {
+				m.files = append(m.files, part{name: name, data: p.Content})
 			}
 		}
 	}
 	return m, nil
 }
 
-// send sends a message's blocks; level is that of its subject.
-func (m *message) send(ctx context.Context, in *document.Input, out *document.Sink, level int) error {
+// noFile reports whether a part is no file that a person has attached: a part of the text, or a signature.
+func noFile(p *enmime.Part) bool {
+	kind := strings.ToLower(p.ContentType)
+	switch {
+	case strings.HasPrefix(kind, "multipart/"):
+		return true
+	case strings.HasPrefix(kind, "text/"):
+		return p.FileName == "" && p.Disposition != "attachment"
+	}
+	return kind == "application/pgp-signature" || kind == "application/pkcs7-signature" || kind == "application/x-pkcs7-signature"
+}
+
+// inline reports whether a part belongs to the text, which names it by its Content-ID.
+func inline(p *enmime.Part) bool {
+	related := p.Parent != nil && strings.EqualFold(p.Parent.ContentType, "multipart/related")
+	return p.ContentID != "" && (related || p.Disposition != "attachment")
+}
+
+// named gives files without a name one by their number.
+func named(files []part) []part {
+	for i := range files {
+		if files[i].name == "" {
+			files[i].name = fmt.Sprintf("attachment-%d", i+1)
+		}
+	}
+	return files
+}
+
+// carry gives away the attachments, as many as there is room for.
+func (m *message) carry(ctx context.Context, in *document.Input, room *int) error {
+	for _, f := range named(m.files) {
+		if *room--; *room < 0 {
+			return nil // its document has the warning
+		}
+		if err := errors.Join(ctx.Err(), in.Carry(f.name, f.data)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// attached names the attachments, and warns of those that there is no room for.
+func (m *message) attached(out *document.Sink, room *int) string {
+	var names []string
+	for i, f := range named(m.files) {
+		if *room--; *room < 0 {
+			out.Warn("attachment %q is no document: there are more than %d", f.name, maxFiles)
+		}
+		if i < maxNamed {
+			names = append(names, document.Squeeze(f.name))
+		}
+	}
+	return strings.Join(names, ", ")
+}
+
+// send sends a message's blocks, or its attachments to in.Carry. room is how many attachments may still become documents.
+func (m *message) send(ctx context.Context, in *document.Input, out *document.Sink, room *int) error {
+	if in.Carry != nil {
+		return m.carry(ctx, in, room)
+	}
+	for _, what := range m.lost {
+		out.Warn("%s", what)
+	}
+	const level = 1
 	if err := out.Block(ingest.Block{Kind: ingest.BlockHeading, Level: level, Text: document.Squeeze(m.subject)}); err != nil {
 		return err
 	}
 	var head []string
-	for _, h := range [][2]string{{"From", m.from}, {"To", m.to}, {"Cc", m.cc}, {"Date", m.date}} {
+	for _, h := range [][2]string{{"From", m.from}, {"To", m.to}, {"Cc", m.cc}, {"Date", m.date}, {"Attachments", m.attached(out, room)}} {
 		if h[1] != "" {
 			head = append(head, h[0]+": "+document.Squeeze(h[1]))
 		}
@@ -93,11 +175,11 @@ func (m *message) send(ctx context.Context, in *document.Input, out *document.Si
 		return err
 	}
 	if len(m.parts) > maxParts {
-		return document.OverLimit("a message has %d attachments, more than %d", len(m.parts), maxParts)
+		return document.OverLimit("the text of a message has %d files, more than %d", len(m.parts), maxParts)
 	}
 	for i, p := range m.parts {
 		if p.name == "" {
-			p.name = fmt.Sprintf("attachment-%d", i+1)
+			p.name = fmt.Sprintf("part-%d", i+1)
 		}
 		if err := in.Inner(ctx, p.name, p.data, out, level+1); err != nil {
 			return err
@@ -124,7 +206,7 @@ func (m *message) body(ctx context.Context, out *document.Sink) error {
 func ReadBox(ctx context.Context, in *document.Input, out *document.Sink) (ingest.Extraction, error) {
 	src := bufio.NewReaderSize(in.Stream(), 64<<10)
 	var held bytes.Buffer
-	done, count := int64(0), 0
+	done, count, room := int64(0), 0, maxFiles
 	flush := func() error {
 		defer held.Reset()
 		if held.Len() == 0 {
@@ -136,7 +218,7 @@ func ReadBox(ctx context.Context, in *document.Input, out *document.Sink) (inges
 			out.Warn("message %d could not be read: %v", count, err)
 			return nil
 		}
-		return m.send(ctx, in, out, 1)
+		return m.send(ctx, in, out, &room)
 	}
 	blank := true // the line before was empty, or there was none
 	for {

@@ -3,6 +3,7 @@ package mail
 import (
 	"context"
 	"encoding/binary"
+	"fmt"
 	"io"
 	"strings"
 	"time"
@@ -27,6 +28,8 @@ const (
 	propFileName     = "3704"
 	propLongFileName = "3707"
 	propData         = "3701"
+	propContentID    = "3712"
+	propMIME         = "370E"
 )
 
 const (
@@ -73,14 +76,21 @@ func ReadMSG(ctx context.Context, in *document.Input, out *document.Sink) (inges
 				order = append(order, storage)
 			}
 			files[storage].property(entry)
+		case strings.HasPrefix(storage, attachPrefix) && len(entry.Path) == 2 && strings.HasPrefix(entry.Name, streamPrefix+propSubject):
+			m.lost = append(m.lost, fmt.Sprintf("the attached message %q is not read: it is stored in Outlook's own format", textOf(entry, strings.TrimPrefix(entry.Name, streamPrefix))))
 		}
 	}
 	for _, storage := range order {
-		if len(files[storage].data) > 0 {
-			m.parts = append(m.parts, *files[storage])
+		switch f := files[storage]; {
+		case len(f.data) == 0:
+		case f.inline():
+			m.parts = append(m.parts, *f)
+		default:
+			m.files = append(m.files, *f)
 		}
 	}
-	return ingest.Extraction{Title: m.subject}, m.send(ctx, in, out, 1)
+	room := maxFiles
+	return ingest.Extraction{Title: m.subject}, m.send(ctx, in, out, &room)
 }
 
 // property takes one property of the message.
@@ -126,11 +136,20 @@ func (p *part) property(entry *mscfb.File) {
 		if p.name == "" {
 			p.name = textOf(entry, tag)
 		}
+	case propContentID:
+		p.id = textOf(entry, tag)
+	case propMIME:
+		p.kind = textOf(entry, tag)
 	case propData:
 		if strings.EqualFold(tag[4:8], "0102") {
 			p.data = streamOf(entry)
 		}
 	}
+}
+
+// inline reports whether an attachment is a picture that the text names by its Content-ID.
+func (p *part) inline() bool {
+	return p.id != "" && strings.HasPrefix(strings.ToLower(p.kind), "image/")
 }
 
 // streamOf is a stream's content as far as it can be read.

@@ -79,7 +79,7 @@ SELECT MIN(b.created_at)
 -- name: DocumentList
 SELECT d.id, d.user_id, d.base_id, b.name, d.title, d.file_name, d.media_type, d.status, d.bytes,
        d.content_sha256, d.visible_no, d.segment_count, d.pages, d.latest_task_id, d.created_at, d.updated_at,
-       COALESCE(d.metadata, '')
+       COALESCE(d.metadata, ''), COALESCE(d.parent_id, ''), d.parent_no
   FROM knowledge_document d
   JOIN knowledge_base b ON b.id = d.base_id
  WHERE d.deleted_at IS NULL
@@ -92,6 +92,9 @@ SELECT d.id, d.user_id, d.base_id, b.name, d.title, d.file_name, d.media_type, d
 
 -- name: DocumentInBase
    AND d.base_id = ?
+
+-- name: DocumentParent
+   AND d.parent_id = ?
 
 -- name: DocumentStatuses
    AND d.status IN (@list)
@@ -155,7 +158,7 @@ SELECT s.segment_index, s.content, s.page, s.page_breaks, s.heading_path, s.byte
 -- Rows of versions closed since the fetch began come too: they say that a switch happened meanwhile.
 SELECT s.vector_id, CASE WHEN d.visible_version_id = s.version_id AND d.deleted_at IS NULL THEN 1 ELSE 0 END,
        d.id, d.title, d.file_name, s.version, s.segment_index, s.page, s.page_breaks, s.heading_path, s.content,
-       COALESCE(s.around_from, 0), COALESCE(s.around_to, 0), COALESCE(d.metadata, '')
+       COALESCE(s.around_from, 0), COALESCE(s.around_to, 0), COALESCE(d.metadata, ''), COALESCE(d.parent_id, '')
   FROM knowledge_segment s
   JOIN knowledge_document d ON d.id = s.document_id
   JOIN document_version v ON v.id = s.version_id
@@ -168,7 +171,7 @@ SELECT s.vector_id, CASE WHEN d.visible_version_id = s.version_id AND d.deleted_
 -- too: they say that a switch happened meanwhile. So does the first segment of a version that an earlier statement took hits from.
 SELECT s.version_id, s.text_hash, CASE WHEN d.visible_version_id = s.version_id AND d.deleted_at IS NULL THEN 1 ELSE 0 END,
        d.id, d.title, d.file_name, s.version, s.segment_index, s.page, s.page_breaks, s.heading_path, s.content,
-       COALESCE(s.around_from, 0), COALESCE(s.around_to, 0), COALESCE(d.metadata, '')
+       COALESCE(s.around_from, 0), COALESCE(s.around_to, 0), COALESCE(d.metadata, ''), COALESCE(d.parent_id, '')
   FROM knowledge_segment s
   JOIN knowledge_document d ON d.id = s.document_id
   JOIN document_version v ON v.id = s.version_id

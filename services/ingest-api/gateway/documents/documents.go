@@ -4,6 +4,7 @@ package documents
 import (
 	"context"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/gin-gonic/gin"
@@ -29,7 +30,7 @@ func (g *Handler) Routes() []web.Route {
 	const oneBase = bases + "/:base"
 	filters := append([]string{"knowledgeBase", "status", "stage", "q", "sort", "cursor", "limit"}, web.TimeFilters...)
 	return []web.Route{
-		web.On(http.MethodGet, documents, web.AccessRead, append([]string{"metadata"}, filters...), g.listDocuments).In(web.BaseOfQuery),
+		web.On(http.MethodGet, documents, web.AccessRead, append([]string{"metadata", "parent"}, filters...), g.listDocuments).In(web.BaseOfQuery),
 		web.On(http.MethodGet, one, web.AccessRead, nil, web.Of(web.DocumentID, g.getDocument)).In(web.BaseOfDocument),
 		web.On(http.MethodDelete, one, web.AccessWrite, nil, web.Of(web.DocumentID, g.deleteDocument)).In(web.BaseOfDocument),
 		web.On(http.MethodGet, one+"/deletion", web.AccessRead, nil, web.Of(web.DocumentID, g.deletion)).In(web.BaseOfDeletion),
@@ -53,12 +54,16 @@ func (g *Handler) listDocuments(c *gin.Context) error {
 	if p.JSON("metadata", &said); p.Err() != nil {
 		return p.Err()
 	}
+	parent := strings.ToLower(c.Query("parent"))
+	if parent != "" && !web.IsUUID(parent) {
+		return ingest.ErrDocumentNotFound
+	}
 	metadata, err := ingest.ParseMetadataRules("metadata", said)
 	if err != nil {
 		return err
 	}
 	read := func(ctx context.Context, who ingest.Caller, q ingest.ListQuery) ([]ingest.Document, error) {
-		q.Metadata = metadata
+		q.Metadata, q.Parent = metadata, parent
 		return g.Svc.Documents(ctx, who, q)
 	}
 	return list(c, g, "documents:", taskstate.SortUpdatedDesc, read, views.Document,

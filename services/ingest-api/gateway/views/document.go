@@ -20,7 +20,7 @@ func Document(d ingest.Document) wire.Document {
 	return wire.Document{
 		DocumentID: d.ID, KnowledgeBaseID: d.BaseID, KnowledgeBase: d.BaseName, Title: d.Title, FileName: d.FileName,
 		MediaType: d.MediaType, Metadata: d.Metadata.Values(), Status: string(d.Status), Bytes: d.Bytes, SHA256: d.SHA256, VisibleVersion: wire.NullInt(d.VisibleVersion),
-		SegmentCount: d.SegmentCount, Pages: wire.NullInt(d.Pages), LatestTaskID: wire.NullText(d.LatestTaskID),
+		SegmentCount: d.SegmentCount, Pages: wire.NullInt(d.Pages), LatestTaskID: wire.NullText(d.LatestTaskID), ParentID: wire.NullText(d.Parent.ID),
 		CreatedAt: wire.At(d.CreatedAt), UpdatedAt: wire.At(d.UpdatedAt),
 	}
 }
@@ -60,7 +60,7 @@ func Segment(s ingest.Segment) wire.Segment {
 
 func Hit(h ingest.SearchHit) wire.Hit {
 	return wire.Hit{
-		DocumentID: h.DocumentID, Title: h.Title, FileName: h.FileName, Version: h.Version, SegmentIndex: h.SegmentIndex,
+		DocumentID: h.DocumentID, Title: h.Title, FileName: h.FileName, Version: h.Version, ParentID: wire.NullText(h.ParentID), SegmentIndex: h.SegmentIndex,
 		Page: wire.NullInt(h.Page), PageFrom: wire.NullInt(h.Page), PageTo: wire.NullInt(h.PageTo), HeadingPath: words(h.HeadingPath),
 		Metadata: h.Metadata.Values(), Text: h.Text, Context: around(h),
 		Sentence: wire.Sentence{

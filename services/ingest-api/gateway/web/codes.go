@@ -183,6 +183,7 @@ var Kinds = map[string]errorKind{
 	workflow.CodeResult:            {http.StatusBadGateway, "The workflow's result is no JSON, or has more than 256 KiB.", "Whoever wrote the workflow returns less, or the name of where it is kept."},
 	workflow.CodeRefused:           {http.StatusBadGateway, "The workflow's service refuses the request.", "Look at the task's lastError, which has the service's words."},
 	workflow.CodeFailed:            {http.StatusBadGateway, "The workflow failed.", "It is tried again by itself; look at the task's explain."},
+	workflows.CodeNoMessage:        {http.StatusConflict, "The message was not ingested, so that its attachments are not.", "Retry the message's task, and then this one."},
 	workflows.CodeURLForbidden:     {http.StatusUnprocessableEntity, "This address may not be fetched.", "Use a public http or https address; an operator allows others with INGEST_URL_NETWORKS."},
 	workflows.CodeURLRefused:       {http.StatusBadGateway, "The server does not give what is at this address.", "Open the address in a browser that is not logged in; correct it and ask again."},
 	workflows.CodeURLFailed:        {http.StatusBadGateway, "The address could not be fetched.", "It is tried again by itself; look at the task's explain."},
