@@ -85,7 +85,7 @@ type Findings struct {
 }
 
 // Stray is a vector that no row names.
-type Stray struct{ Base, ID string }
+type Stray struct{ Collection, ID string }
 
 // Missing is a vector of a visible version that the store does not have, or has with another document, birth or values.
 type Missing struct {

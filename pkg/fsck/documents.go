@@ -43,7 +43,8 @@ func scanDocument(rows *sql.Rows) (d documentRow, err error) {
 // versionRow is a version with the state of its task and its file.
 type versionRow struct {
 	id, document, base, task, state string
-	model, extractor, splitter      string
+	model, extractor, splitter      string // model: of the base, whose vectors a visible version has
+	collection                      string // that the base's vectors lie in
 	taskStatus                      taskstate.Status
 	file, sha                       string // of the stored file's row; empty: there is none
 	fileID                          string // that the version names; empty: none
@@ -64,10 +65,10 @@ func (c *checker) versionsOf(ctx context.Context, documents ...string) (map[stri
 	pairs := map[string]map[string]pairRow{} // of visible versions
 	err := c.each(ctx, func(rows *sql.Rows) error {
 		var v versionRow
-		err := rows.Scan(&v.id, &v.document, &v.base, &v.task, &v.no, &v.state, &v.model, &v.dim, &v.extractor, &v.splitter, &v.segments,
+		err := rows.Scan(&v.id, &v.document, &v.base, &v.task, &v.no, &v.state, &v.model, &v.dim, &v.collection, &v.extractor, &v.splitter, &v.segments,
 			&v.created, &v.updated, &v.closed, &v.pass, &v.taskStatus, &v.file, &v.sha,
 			&v.fileID, &v.upload, &v.taskUser, &v.fileUser, &v.metadata)
-		v.fileID = strings.TrimSpace(v.fileID)
+		v.fileID, v.collection = strings.TrimSpace(v.fileID), strings.TrimSpace(v.collection)
 		if v.state == visible {
 			v.pairs = map[string]pairRow{}
 			pairs[v.id] = v.pairs

@@ -81,13 +81,13 @@ type repair struct {
 	done     Repaired
 }
 
-// deleteStrays deletes base by base; the rows are asked once more right before.
+// deleteStrays deletes collection by collection; the rows are asked once more right before.
 func (r *repair) deleteStrays(ctx context.Context) error {
-	byBase := map[string][]string{}
+	by := map[string][]string{}
 	for _, s := range r.Strays {
-		byBase[s.Base] = append(byBase[s.Base], s.ID)
+		by[s.Collection] = append(by[s.Collection], s.ID)
 	}
-	for base, ids := range byBase {
+	for collection, ids := range by {
 		for part := range slices.Chunk(ids, repairBatch) {
 			unnamed, err := r.unnamedVectors(ctx, part)
 			if err != nil {
@@ -96,7 +96,7 @@ func (r *repair) deleteStrays(ctx context.Context) error {
 			if len(unnamed) == 0 {
 				continue
 			}
-			if err := r.e.Vectors.Delete(ctx, base, unnamed); err != nil {
+			if err := r.e.Vectors.Delete(ctx, collection, unnamed); err != nil {
 				return err
 			}
 			r.done.Deleted += len(unnamed)
@@ -155,7 +155,7 @@ func (r *repair) writeVectors(ctx context.Context, v versionRow, ids []string) e
 	if err != nil {
 		return err
 	}
-	if err := r.takeHeld(ctx, v.base, pieces, vectors); err != nil {
+	if err := r.takeHeld(ctx, v.collection, pieces, vectors); err != nil {
 		return err
 	}
 	left, err := r.pay(ctx, v, pieces, vectors)
@@ -170,7 +170,7 @@ func (r *repair) writeVectors(ctx context.Context, v versionRow, ids []string) e
 	for i, p := range pieces {
 		rows[i] = ingest.Vector{ID: p.vector, DocumentID: v.document, Birth: p.birth, Values: vectors[p.hash]}
 	}
-	if err := r.e.Vectors.Upsert(ctx, v.base, rows); err != nil {
+	if err := r.e.Vectors.Upsert(ctx, v.collection, rows); err != nil {
 		return err
 	}
 	r.done.Written += len(rows)
@@ -178,7 +178,7 @@ func (r *repair) writeVectors(ctx context.Context, v versionRow, ids []string) e
 }
 
 // takeHeld adds the values of vectors whose metadata alone is wrong, where the cache does not have them.
-func (r *repair) takeHeld(ctx context.Context, base string, pieces []piece, vectors map[string][]float32) error {
+func (r *repair) takeHeld(ctx context.Context, collection string, pieces []piece, vectors map[string][]float32) error {
 	ids := map[string]string{} // hash by vector
 	for _, p := range pieces {
 		if vectors[p.hash] == nil && r.held[p.vector] {
@@ -188,7 +188,7 @@ func (r *repair) takeHeld(ctx context.Context, base string, pieces []piece, vect
 	if len(ids) == 0 {
 		return nil
 	}
-	rows, err := r.e.Vectors.Get(ctx, base, slices.Collect(maps.Keys(ids)), true)
+	rows, err := r.e.Vectors.Get(ctx, collection, slices.Collect(maps.Keys(ids)), true)
 	for id, row := range rows {
 		vectors[ids[id]] = row.Values
 	}

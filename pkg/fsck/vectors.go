@@ -42,9 +42,9 @@ func (c *checker) want(ctx context.Context, d documentRow, v versionRow, rows []
 		return nil
 	}
 	for _, s := range rows {
-		c.wants[d.base] = append(c.wants[d.base], wanted{embedding{v.model, v.dim}, d, v.id, s.vector, s.birth, s.hash})
-		if len(c.wants[d.base]) >= presentBatch {
-			if err := c.present(ctx, d.base); err != nil {
+		c.wants[v.collection] = append(c.wants[v.collection], wanted{embedding{v.model, v.dim}, d, v.id, s.vector, s.birth, s.hash})
+		if len(c.wants[v.collection]) >= presentBatch {
+			if err := c.present(ctx, v.collection); err != nil {
 				return err
 			}
 		}
@@ -52,29 +52,29 @@ func (c *checker) want(ctx context.Context, d documentRow, v versionRow, rows []
 	return nil
 }
 
-// presentAll asks for what is left in all bases.
+// presentAll asks for what is left in all collections.
 func (c *checker) presentAll(ctx context.Context) error {
-	for base := range c.wants {
-		if err := c.present(ctx, base); err != nil {
+	for collection := range c.wants {
+		if err := c.present(ctx, collection); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// present asks the store for the vectors wanted of a base. What misses, belongs to another document or version there, or
+// present asks the store for the vectors wanted of a collection. What misses, belongs to another document or version there, or
 // (deep) has other values than were paid for is a violation unless its document has moved on.
-func (c *checker) present(ctx context.Context, base string) error {
-	all := c.wants[base]
-	delete(c.wants, base)
+func (c *checker) present(ctx context.Context, collection string) error {
+	all := c.wants[collection]
+	delete(c.wants, collection)
 	ids, hashes := make([]string, len(all)), map[embedding][]string{}
 	for i, w := range all {
 		ids[i] = w.id
 		hashes[w.embedding] = append(hashes[w.embedding], w.hash)
 	}
-	there, err := c.e.Vectors.Get(ctx, base, ids, c.o.Deep)
+	there, err := c.e.Vectors.Get(ctx, collection, ids, c.o.Deep)
 	if err != nil {
-		return fmt.Errorf("vectors of base %s: %w", base, err)
+		return fmt.Errorf("vectors of collection %s: %w", collection, err)
 	}
 	paid := map[embedding]map[string][]float32{} // by text hash
 	if c.o.Deep {
@@ -108,7 +108,7 @@ func (c *checker) present(ctx context.Context, base string) error {
 			continue
 		}
 		c.bad("I25", w.d.id, "version %s: visible vector %s %s", w.version, w.id, problem)
-		keep(&c.Missing, Missing{Base: base, Document: w.d.id, Version: w.version, ID: w.id, Held: held})
+		keep(&c.Missing, Missing{Base: w.d.base, Document: w.d.id, Version: w.version, ID: w.id, Held: held})
 	}
 	return nil
 }
@@ -154,14 +154,16 @@ func alike(a, b []float32) bool {
 
 // baseRow is a knowledge base.
 type baseRow struct {
-	id      string
-	dim     int
-	deleted bool
+	id         string
+	dim        int
+	collection string
+	deleted    bool
 }
 
 // scanBase reads the columns of Bases.
 func scanBase(rows *sql.Rows) (b baseRow, err error) {
-	err = rows.Scan(&b.id, &b.dim, &b.deleted)
+	err = rows.Scan(&b.id, &b.dim, &b.collection, &b.deleted)
+	b.collection = strings.TrimSpace(b.collection)
 	return b, err
 }
 
@@ -175,10 +177,10 @@ func (c *checker) listVectors(ctx context.Context) error {
 			if b.deleted {
 				continue // its collection goes as a whole
 			}
-			if err := c.dimension(ctx, b.id, b.dim); err != nil {
+			if err := c.dimension(ctx, b); err != nil {
 				return fmt.Errorf("base %s: %w", b.id, err)
 			}
-			if err := c.listBase(ctx, b.id); err != nil {
+			if err := c.listBase(ctx, b); err != nil {
 				return fmt.Errorf("list base %s: %w", b.id, err)
 			}
 		}
@@ -187,41 +189,41 @@ func (c *checker) listVectors(ctx context.Context) error {
 }
 
 // dimension asks the base's collection for one neighbour of a vector of the base's dimension: a store refuses another one.
-func (c *checker) dimension(ctx context.Context, base string, dim int) error {
-	if dim == 0 {
+func (c *checker) dimension(ctx context.Context, b baseRow) error {
+	if b.dim == 0 {
 		return nil // nothing was embedded yet
 	}
-	probe := make([]float32, dim)
+	probe := make([]float32, b.dim)
 	probe[0] = 1
-	_, err := c.e.Vectors.Query(ctx, base, probe, 1, nil)
+	_, err := c.e.Vectors.Query(ctx, b.collection, probe, 1, nil)
 	if err != nil && !ingest.AsFailure(err).Permanent {
 		return err
 	}
-	c.verdict(err == nil, "I25", base, "the base has %d dimensions, its collection refuses such a vector: %v", dim, err)
+	c.verdict(err == nil, "I25", b.id, "the base has %d dimensions, its collection refuses such a vector: %v", b.dim, err)
 	return nil
 }
 
 // listBase finds strays: ids of the store that no row and no garbage names. The list is read before the rows: a row is
 // committed before its vector is written (design D8), so an id without a row is one only if it is still there in the end.
-func (c *checker) listBase(ctx context.Context, base string) error {
-	tombs, err := c.count(ctx, "Tombstones", base)
+func (c *checker) listBase(ctx context.Context, b baseRow) error {
+	tombs, err := c.count(ctx, "Tombstones", b.id)
 	if err != nil {
 		return err
 	}
 	for offset := 0; ; {
-		page, err := c.e.Vectors.List(ctx, base, offset, listPage)
+		page, err := c.e.Vectors.List(ctx, b.collection, offset, listPage)
 		if err != nil {
 			return err
 		}
 		seen := make(map[string]bool, len(page))
 		for _, id := range page {
 			if seen[id] {
-				c.bad("I25", base, "the store lists vector %s twice", id)
+				c.bad("I25", b.id, "the store lists vector %s twice", id)
 			}
 			seen[id] = true
 		}
 		for part := range slices.Chunk(page, presentBatch) {
-			if err := c.judgeListed(ctx, base, part, tombs > 0); err != nil {
+			if err := c.judgeListed(ctx, b, part, tombs > 0); err != nil {
 				return err
 			}
 		}
@@ -233,7 +235,7 @@ func (c *checker) listBase(ctx context.Context, base string) error {
 
 // judgeListed judges a part of a listing. With a tombstone in the base an unnamed id may be the deleted document's: the
 // sweep, not this rule, answers for it.
-func (c *checker) judgeListed(ctx context.Context, base string, part []string, tombs bool) error {
+func (c *checker) judgeListed(ctx context.Context, b baseRow, part []string, tombs bool) error {
 	unnamed, err := c.unnamedVectors(ctx, part)
 	if err != nil {
 		return err
@@ -242,10 +244,10 @@ func (c *checker) judgeListed(ctx context.Context, base string, part []string, t
 	if len(unnamed) == 0 || tombs {
 		return nil
 	}
-	there, err := c.e.Vectors.Get(ctx, base, unnamed, false)
+	there, err := c.e.Vectors.Get(ctx, b.collection, unnamed, false)
 	for _, id := range slices.Sorted(maps.Keys(there)) {
-		c.bad("I25", base, "the store holds vector %s, which no row names", id)
-		keep(&c.Strays, Stray{Base: base, ID: id})
+		c.bad("I25", b.id, "the store holds vector %s, which no row names", id)
+		keep(&c.Strays, Stray{Collection: b.collection, ID: id})
 	}
 	return err
 }

@@ -152,6 +152,7 @@ type Deletion struct {
 type Base struct {
 	ID, UserID, Name     string
 	Model                Model           // zero until the first document is embedded
+	Collection           string          // that the vector store has its vectors in
 	SearchMode           SearchMode      // of a search that names none
 	Chunking             Chunking        // of documents that are ingested from now on; zero: the operator's
 	MetadataSchema       *MetadataSchema // of documents that are uploaded from now on; nil: any metadata

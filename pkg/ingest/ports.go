@@ -5,6 +5,7 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/millweir/millweir/pkg/ingestq"
@@ -22,7 +23,8 @@ type Deps struct {
 	Publisher ingestq.Publisher // nil: deliveries are left to the sweeps
 	Extractor Extractor         // nil in processes that do not process
 	Splitter  Splitter          // nil in processes that do not process
-	Embedder  Embedder
+	Embedder  Embedder          // of new bases
+	Earlier   []Embedder        // of bases that were made with other models
 	Vectors   VectorStore
 	Detect    DetectFunc // nil in processes that receive nothing
 	Adopts    bool       // may mark a new upload folder as the database's (design D20)
@@ -39,6 +41,22 @@ type Deps struct {
 	Changed  func(ids ...string) // told the ids of tasks that this process changed; nil: nobody waits
 	// Tasks are types of task beside documents, which share this application's door; nil: none.
 	Tasks map[string]tasks.Type
+}
+
+// EmbedderOf returns the embedder that a base's vectors were made with, that of new bases when it has none yet. nil: no model of
+// this process made them.
+func (d Deps) EmbedderOf(base Model) Embedder { return EmbedderOf(base, d.Embedder, d.Earlier) }
+
+// EmbedderOf chooses between the embedder of new bases and those of earlier ones, as Deps.EmbedderOf does.
+func EmbedderOf(base Model, now Embedder, earlier []Embedder) Embedder {
+	if now != nil && (base.Key == "" || base.Same(now.Model())) {
+		return now
+	}
+	i := slices.IndexFunc(earlier, func(e Embedder) bool { return base.Same(e.Model()) })
+	if i < 0 {
+		return nil
+	}
+	return earlier[i]
 }
 
 // BlockKind tells what a Block was in its document.
@@ -153,6 +171,11 @@ type Model struct {
 	Lexical bool
 }
 
+// Same reports whether two models make the same vectors; a dimension that is not known fits every other.
+func (m Model) Same(o Model) bool {
+	return m.Key == o.Key && (m.Dim == 0 || o.Dim == 0 || m.Dim == o.Dim)
+}
+
 // Embedder turns texts into vectors.
 type Embedder interface {
 	Model() Model
@@ -185,23 +208,23 @@ type Hit struct {
 	Score float64 // cosine similarity, 1 is best
 }
 
-// VectorStore keeps one collection per knowledge base, named by the base's id.
+// VectorStore keeps collections of vectors, each named by a UUID: a knowledge base's is its Base.Collection.
 // All its errors are *Failure; Delete and Query of a collection that does not exist do nothing and find nothing.
 type VectorStore interface {
 	// Upsert writes all rows or fails; it makes the collection when it is missing.
 	// Another dimension than the collection's is CodeDimension, permanent.
-	Upsert(ctx context.Context, base string, rows []Vector) error
+	Upsert(ctx context.Context, collection string, rows []Vector) error
 	// Delete removes ids; unknown ones are no error. It returns after the store answered that they are gone.
-	Delete(ctx context.Context, base string, ids []string) error
+	Delete(ctx context.Context, collection string, ids []string) error
 	// Query finds the k nearest rows, best first. births, when not empty, limits them to rows born in these versions.
-	Query(ctx context.Context, base string, vector []float32, k int, births []string) ([]Hit, error)
+	Query(ctx context.Context, collection string, vector []float32, k int, births []string) ([]Hit, error)
 	// Get returns those of ids that the store holds, by id, with document and birth; values asks for their values too,
 	// which a store may return at length 1.
-	Get(ctx context.Context, base string, ids []string, values bool) (map[string]Vector, error)
+	Get(ctx context.Context, collection string, ids []string, values bool) (map[string]Vector, error)
 	// List pages through all ids in any stable order (fsck); after is the last id of the page before.
-	List(ctx context.Context, base string, offset, limit int) ([]string, error)
-	// Drop removes a base's collection.
-	Drop(ctx context.Context, base string) error
+	List(ctx context.Context, collection string, offset, limit int) ([]string, error)
+	// Drop removes a collection.
+	Drop(ctx context.Context, collection string) error
 	// Ping returns nil when the store can be used (readiness).
 	Ping(ctx context.Context) error
 }

@@ -92,7 +92,7 @@ FROM ingest_task_state
 GROUP BY status
 
 -- name: Bases
-SELECT id, dim, CASE WHEN deleted_at IS NULL THEN 0 ELSE 1 END
+SELECT id, dim, CASE collection WHEN '' THEN id ELSE collection END, CASE WHEN deleted_at IS NULL THEN 0 ELSE 1 END
 FROM knowledge_base
 WHERE id > ?
 ORDER BY id
@@ -117,11 +117,15 @@ LEFT JOIN knowledge_base b ON b.id = d.base_id
 WHERE d.id IN (@list)
 
 -- name: VersionsOf
-SELECT v.id, v.document_id, v.base_id, v.task_id, v.no, v.state, v.model_key, v.dim, v.extractor, v.splitter, v.segment_count,
+SELECT v.id, v.document_id, v.base_id, v.task_id, v.no, v.state,
+       CASE v.state WHEN 'VISIBLE' THEN COALESCE(NULLIF(b.model_key, ''), v.model_key) ELSE v.model_key END,
+       CASE v.state WHEN 'VISIBLE' THEN COALESCE(NULLIF(b.dim, 0), v.dim) ELSE v.dim END,
+       COALESCE(NULLIF(b.collection, ''), v.base_id), v.extractor, v.splitter, v.segment_count,
        v.created_at, v.updated_at, v.closed_at, v.sweep_pass, COALESCE(t.status, ''), COALESCE(f.id, ''), COALESCE(f.sha256, ''),
        v.file_id, v.upload_no, COALESCE(t.user_id, ''), COALESCE(f.user_id, ''),
        CASE v.state WHEN 'VISIBLE' THEN COALESCE(v.metadata, '') ELSE '' END
 FROM document_version v
+LEFT JOIN knowledge_base b ON b.id = v.base_id
 LEFT JOIN ingest_task t ON t.id = v.task_id
 LEFT JOIN stored_file f ON f.id = v.file_id
 WHERE v.document_id IN (@list)

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"strings"
 
 	"github.com/millweir/millweir/pkg/ingest"
 	"github.com/millweir/millweir/pkg/sqldb"
@@ -20,7 +21,7 @@ var uuidText = regexp.MustCompile(`^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`)
 func BaseFrom(row sqldb.Scanner) (ingest.Base, error) {
 	var b ingest.Base
 	var created, updated taskstate.DBTime
-	err := row.Scan(&b.ID, &b.UserID, &b.Name, &b.Model.Key, &b.Model.Dim, &b.SearchMode, &b.Chunking, &b.MetadataSchema, &created, &updated)
+	err := row.Scan(&b.ID, &b.UserID, &b.Name, &b.Model.Key, &b.Model.Dim, &b.Collection, &b.SearchMode, &b.Chunking, &b.MetadataSchema, &created, &updated)
 	if errors.Is(err, sql.ErrNoRows) {
 		return ingest.Base{}, ingest.ErrBaseNotFound
 	}
@@ -28,6 +29,7 @@ func BaseFrom(row sqldb.Scanner) (ingest.Base, error) {
 		return ingest.Base{}, fmt.Errorf("read knowledge base: %w", err)
 	}
 	b.CreatedAt, b.UpdatedAt = created.Time, updated.Time
+	b.Collection = cmp.Or(strings.TrimSpace(b.Collection), b.ID)
 	return b, nil
 }
 

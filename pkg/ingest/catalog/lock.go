@@ -27,6 +27,9 @@ type OpenVersion struct {
 	ID, Document string
 	No, Upload   int64
 	Built        int // segments, as the last row transaction counted them
+	// Elsewhere says that its vectors do not lie where the base's are searched; until ClosedUntil none of the base becomes visible.
+	Elsewhere   bool
+	ClosedUntil time.Time
 }
 
 // SegmentCount is what the rows of a version really are.
@@ -61,7 +64,9 @@ func (a *Catalog) OpenVersions(ctx context.Context, tx taskstate.Tx, tasks []str
 	return out, a.List(ctx, tx, "VersionsOpen", tasks, func(rows *sql.Rows) error {
 		var v OpenVersion
 		var task string
-		err := rows.Scan(&v.ID, &task, &v.Document, &v.No, &v.Upload, &v.Built)
+		var closing taskstate.DBTime
+		err := rows.Scan(&v.ID, &task, &v.Document, &v.No, &v.Upload, &v.Built, &v.Elsewhere, &closing)
+		v.ClosedUntil = closing.Time
 		out[task] = v
 		return err
 	})

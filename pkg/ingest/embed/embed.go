@@ -60,6 +60,15 @@ func CallFrom(ctx context.Context) (Call, bool) {
 // ForQueries is an embedder whose texts are searches.
 func ForQueries(e ingest.Embedder) ingest.Embedder { return queries{e} }
 
+// AllForQueries are embedders whose texts are searches.
+func AllForQueries(all []ingest.Embedder) []ingest.Embedder {
+	out := make([]ingest.Embedder, len(all))
+	for i, e := range all {
+		out[i] = ForQueries(e)
+	}
+	return out
+}
+
 type queries struct{ ingest.Embedder }
 
 // Embed marks the texts.

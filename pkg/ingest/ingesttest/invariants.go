@@ -1,7 +1,9 @@
 package ingesttest
 
 import (
+	"database/sql"
 	"path/filepath"
+	"strings"
 
 	"github.com/stretchr/testify/require"
 
@@ -31,22 +33,31 @@ func (w *World) CheckInvariants() {
 			require.True(w.T, named[id], "vector %s is named by SQL", id)
 		}
 	}
-	visible, err := sqldb.Texts(w.T.Context(), w.Store.Reader(), `SELECT s.vector_id FROM knowledge_segment s JOIN document_version v ON v.id = s.version_id WHERE v.state = 'VISIBLE'`)
+	type vector struct {
+		id, collection string
+		dim            int
+	}
+	visible, err := sqldb.Collect(w.T.Context(), w.Store.Reader(), func(rows *sql.Rows) (v vector, err error) {
+		err = rows.Scan(&v.id, &v.collection, &v.dim)
+		v.collection = strings.TrimSpace(v.collection)
+		return v, err
+	}, `SELECT s.vector_id, COALESCE(NULLIF(b.collection, ''), b.id), b.dim FROM knowledge_segment s
+		JOIN document_version v ON v.id = s.version_id JOIN knowledge_base b ON b.id = v.base_id WHERE v.state = 'VISIBLE'`)
 	require.NoError(w.T, err)
-	for _, id := range visible {
-		found := false
-		for _, rows := range w.Vectors.Rows {
-			_, here := rows[id]
-			found = found || here
+	for _, v := range visible {
+		row, found := w.Vectors.Rows[v.collection][v.id]
+		require.True(w.T, found, "a visible segment has its vector in the base's collection")
+		if v.dim > 0 {
+			require.Len(w.T, row.Values, v.dim, "of the base's model")
 		}
-		require.True(w.T, found, "a visible segment has its vector")
 	}
 }
 
-// CheckCollections is that every collection of the vector store is a base's.
+// CheckCollections is that every collection of the vector store is a base's, or is to be dropped.
 func (w *World) CheckCollections() {
 	w.T.Helper()
-	bases, err := sqldb.Texts(w.T.Context(), w.Store.Reader(), "SELECT id FROM knowledge_base")
+	bases, err := sqldb.Texts(w.T.Context(), w.Store.Reader(), `SELECT id FROM knowledge_base WHERE collection = '' UNION SELECT collection FROM knowledge_base
+		UNION SELECT shadow FROM knowledge_base UNION SELECT id FROM retired_collection`)
 	require.NoError(w.T, err)
 	w.Vectors.mu.Lock()
 	defer w.Vectors.mu.Unlock()

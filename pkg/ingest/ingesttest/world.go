@@ -40,6 +40,7 @@ type World struct {
 	Config  ingest.Config
 	Handler *pipeline.Worker
 	Embed   *Embedder
+	Earlier []ingest.Embedder // of bases that were made before ChangeModel
 	Vectors *Vectors
 	Files   *files.Folder
 	Dir     string
@@ -95,7 +96,7 @@ func (w *World) Build(o Options) {
 		o.Config(&cfg)
 	}
 	deps := ingest.Deps{
-		Store: w.Store, Extractor: LineExtractor{}, Splitter: BlockSplitter{}, Embedder: w.Embed, Vectors: w.Vectors,
+		Store: w.Store, Extractor: LineExtractor{}, Splitter: BlockSplitter{}, Embedder: w.Embed, Earlier: w.Earlier, Vectors: w.Vectors,
 		Detect: func([]byte, io.ReaderAt, int64, string) (string, error) { return "text/plain", nil }, Adopts: true,
 		Policy: w.Policy, Log: slog.New(slog.DiscardHandler), Clock: w.Clock.Now,
 	}
@@ -111,6 +112,14 @@ func (w *World) Build(o Options) {
 	require.NoError(w.T, err)
 	w.Handler, err = w.App.Worker()
 	require.NoError(w.T, err)
+}
+
+// ChangeModel has the world embed with another model from now on, as an operator sets it; bases that are there keep the one before.
+func (w *World) ChangeModel(m ingest.Model) {
+	w.Earlier = append(w.Earlier, w.Embed)
+	w.Embed = newEmbedder()
+	w.Embed.Model_ = m
+	w.Build(Options{})
 }
 
 // Receive puts text on disk.
@@ -253,7 +262,7 @@ func (w *World) Advance(d time.Duration) {
 	}
 	past := time.Now().UTC().Add(-d)
 	require.NoError(w.T, w.Store.InTx(w.T.Context(), func(ctx context.Context, tx taskstate.Tx, _ taskstate.DBClock) error {
-		for _, table := range []string{"knowledge_base", "knowledge_document", "document_version", "vector_garbage"} {
+		for _, table := range []string{"knowledge_base", "knowledge_document", "document_version", "vector_garbage", "retired_collection"} {
 			if _, err := tx.ExecContext(ctx, "UPDATE "+table+" SET sweep_at = ? WHERE sweep_at < ?", past, catalog.Never()); err != nil {
 				return err
 			}

@@ -76,7 +76,7 @@ func (r paying) embedMissing(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	batches := slices.Collect(slices.Chunk(missing, max(1, r.w.d.Embedder.BatchSize())))
+	batches := slices.Collect(slices.Chunk(missing, max(1, r.embedder.BatchSize())))
 	var done atomic.Int64
 	done.Store(int64(total - len(missing)))
 	report := func() {
@@ -149,7 +149,7 @@ func (r paying) missingTexts(ctx context.Context) ([]int, error) {
 
 // unknown are those segments whose text the embedding cache does not have with a dimension that will do.
 func (r paying) unknown(ctx context.Context, indexes []int, does func(dim int) bool) ([]int, error) {
-	known, err := r.w.cache.Known(ctx, r.w.d.Embedder.Model().Key, r.hashes(indexes))
+	known, err := r.w.cache.Known(ctx, r.embedder.Model().Key, r.hashes(indexes))
 	if err != nil {
 		return nil, err
 	}
@@ -182,7 +182,7 @@ func (r paying) fits(dim int) bool {
 		want = r.work.baseModel.Dim
 	}
 	if want == 0 {
-		want = r.w.d.Embedder.Model().Dim
+		want = r.embedder.Model().Dim
 	}
 	if want == 0 {
 		r.dim = dim
@@ -214,7 +214,7 @@ func (r paying) embed(ctx context.Context, indexes []int, batch string) ([]embed
 	if err := crash.Fault("worker.before_embed"); err != nil {
 		return nil, err
 	}
-	vectors, err := r.w.d.Embedder.Embed(ctx, texts)
+	vectors, err := r.embedder.Embed(ctx, texts)
 	if err != nil {
 		return nil, err
 	}
@@ -228,7 +228,7 @@ func (r paying) embed(ctx context.Context, indexes []int, batch string) ([]embed
 	for n, i := range indexes {
 		entries[n] = embedcache.Entry{Hash: r.spool.items[i].hash, Vector: vectors[n]}
 	}
-	if err := r.w.cache.Add(ctx, r.w.d.Embedder.Model().Key, entries); err != nil {
+	if err := r.w.cache.Add(ctx, r.embedder.Model().Key, entries); err != nil {
 		return nil, err
 	}
 	if err := crash.Fault("worker.after_ledger"); err != nil {
@@ -246,7 +246,7 @@ func (r paying) agreeOnModel(ctx context.Context) error {
 	if err != nil || born == nil {
 		return err
 	}
-	mine := ingest.Model{Key: r.w.d.Embedder.Model().Key, Dim: len(born)}
+	mine := ingest.Model{Key: r.embedder.Model().Key, Dim: len(born)}
 	base := r.work.baseModel
 	if base.Key == "" || base.Dim == 0 {
 		wish := &modelWish{base: r.work.base, mine: mine}

@@ -3,6 +3,7 @@ package pipeline
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/millweir/millweir/pkg/ingest"
 	"github.com/millweir/millweir/pkg/ingest/catalog"
@@ -42,6 +43,8 @@ func (w *Worker) Decide(ctx context.Context, tx taskstate.Tx, m taskstate.DBCloc
 			out[i] = taskstate.Withdraw(m, d.Task, d.Holder, taskstate.ReasonDeleted, "its document was deleted")
 		case !found:
 			out[i] = w.failHere(m, d, "its version is closed")
+		case v.Elsewhere || v.ClosedUntil.After(m.Now):
+			out[i] = w.comeBack(m, d)
 		case !w.wins(doc, v) || winners[v.Document].ID != v.ID || notWanted(d):
 			out[i] = taskstate.Withdraw(m, d.Task, d.Holder, taskstate.ReasonSuperseded, "a later upload is visible")
 		default:
@@ -77,6 +80,14 @@ func (w *Worker) complete(m taskstate.DBClock, d taskrun.Done, doc catalog.Locke
 		f.shown = &catalog.Shown{Version: v.ID, Document: doc.ID, Only: doc.LastNo == 1}
 	}
 	return out
+}
+
+// comeBack lets a run begin again a little later: the base moves to another collection, or has moved (design D26).
+func (w *Worker) comeBack(m taskstate.DBClock, d taskrun.Done) taskstate.Decision {
+	return taskstate.Fail(w.d.Policy, m, d.Task, d.Holder, taskstate.Failure{
+		Code: string(ingest.CodeThrottled), Cause: "finish: the knowledge base is moved to another embedding model", Throttled: true, RetryAfter: time.Second,
+		Message: "The knowledge base is just moved to another embedding model; the document goes on by itself.",
+	})
 }
 
 // failHere ends an attempt inside the finish transaction: the next one mends what is missing.

@@ -26,8 +26,8 @@ import (
 
 const (
 	remedyMissing   = "Upload the file again."
-	remedyDimension = "An operator sets EMBEDDING_BASE_URL, EMBEDDING_MODEL and EMBEDDING_DIMENSIONS as they were when this knowledge base was made, " +
-		"starts the workers anew and resumes the task; or cancel it and upload into a new knowledge base."
+	remedyDimension = "An operator sets EMBEDDING_PREVIOUS_BASE_URL, EMBEDDING_PREVIOUS_MODEL and the others as EMBEDDING_* were when this knowledge " +
+		"base was made, or moves it to the model of now (POST /api/knowledge/bases/{base}/reindex), and resumes the task."
 	remedyNoText = "Send a file that has text in it."
 	remedyOCR    = "The pages are pictures: run text recognition over the file and upload the result."
 )
@@ -40,6 +40,7 @@ type work struct {
 	path, sha256                  string
 	bytes                         int64
 	baseModel                     ingest.Model
+	collection                    string // that the base's vectors lie in, as its column says: "" is the base's id
 	chunking                      ingest.Chunking
 	upload                        ingest.Payload
 }
@@ -69,7 +70,8 @@ func (w *Worker) loadTogether(ctx context.Context, b *batcher.Batch[*workRead]) 
 	found, err := sqldb.ReadAll(ctx, w.d.Store, "load work", w.q.List("WorkLoad", len(tasks)), sqldb.Args(tasks), func(rows *sql.Rows) (foundWork, error) {
 		var w foundWork
 		err := rows.Scan(&w.task, &w.version, &w.document, &w.base, &w.no, &w.uploadNo, &w.givenTitle,
-			&w.path, &w.sum, &w.size, &w.deleted, &w.visibleUpload, &w.baseModel.Key, &w.baseModel.Dim, &w.chunking)
+			&w.path, &w.sum, &w.size, &w.deleted, &w.visibleUpload, &w.baseModel.Key, &w.baseModel.Dim, &w.collection, &w.chunking)
+		w.collection = strings.TrimSpace(w.collection)
 		return w, err
 	})
 	if err != nil {
@@ -111,20 +113,16 @@ func (r *run) load(ctx context.Context) error {
 	case !found.path.Valid:
 		return ingest.Permanent(ingest.CodeFileMissing, remedyMissing, "load work: the stored file has no row any more")
 	}
-	return r.checkModel()
+	return r.chooseEmbedder()
 }
 
-// checkModel refuses a model that does not fit the base before anything is paid for.
-func (r *run) checkModel() error { return r.w.SameModel(r.work.baseModel) }
-
-// SameModel returns nil when this process embeds as a base was embedded; the zero Model: not yet.
-// DIMENSION_MISMATCH, which waits for a person.
-func (w *Worker) SameModel(base ingest.Model) error {
-	mine := w.d.Embedder.Model()
-	if base.Key == "" || (base.Key == mine.Key && (mine.Dim == 0 || base.Dim == 0 || mine.Dim == base.Dim)) {
-		return nil
+// chooseEmbedder takes the one that the base's vectors are made with, before anything is paid for.
+// DIMENSION_MISMATCH, which waits for a person, when this process has none.
+func (r *run) chooseEmbedder() error {
+	if r.embedder = r.w.d.EmbedderOf(r.work.baseModel); r.embedder == nil {
+		return otherModel(r.work.baseModel, r.w.d.Embedder.Model())
 	}
-	return otherModel(base, mine)
+	return nil
 }
 
 // otherModel is the failure of a run whose vectors do not fit the base. No document is to blame, and none would do better: all of the

@@ -40,7 +40,7 @@ func TestABaseOfAnotherModelWaitsForAPerson(t *testing.T) {
 					require.Equal(t, string(ingest.CodeDimension), task.ErrorCode)
 					require.Contains(t, task.LastError, "the knowledge base was made with model hash/1 (8 dimensions), not ")
 					require.Contains(t, task.ErrorMessage, task.LastError)
-					require.Contains(t, task.ErrorMessage, "EMBEDDING_MODEL")
+					require.Contains(t, task.ErrorMessage, "EMBEDDING_PREVIOUS_MODEL")
 					require.Contains(t, task.ErrorMessage, "resume")
 					require.Zero(t, task.AttemptCount)
 					require.True(t, task.NextRetryAt.IsZero())

@@ -54,21 +54,18 @@ func (r planning) makePlan(ctx context.Context) error {
 	return nil
 }
 
-// visibleVersion is the document's visible version now, if its vectors were made with the model of this run.
+// visibleVersion is the document's visible version now, whose vectors lie where the base's are searched.
 // A first version has none beside it: once a later upload is visible the first one is not wanted any more.
 func (r planning) visibleVersion(ctx context.Context) (string, error) {
 	if r.work.no == 1 {
 		return "", nil
 	}
-	var id, model string
+	var id string
 	err := r.w.d.Store.Read(ctx, func(ctx context.Context, db taskstate.Tx) error {
-		return db.QueryRowContext(ctx, r.w.q.Get("DocumentVisible"), r.work.document).Scan(&id, &model)
+		return db.QueryRowContext(ctx, r.w.q.Get("DocumentVisible"), r.work.document).Scan(&id)
 	})
 	if err != nil && !errors.Is(err, sql.ErrNoRows) {
 		return "", fmt.Errorf("read the visible version: %w", err)
-	}
-	if model != r.w.d.Embedder.Model().Key {
-		return "", nil
 	}
 	return strings.TrimSpace(id), nil
 }

@@ -48,6 +48,7 @@ type rowTask struct {
 type standing struct {
 	visible string // id of the visible version; empty: none
 	model   string // of the version's rows so far; empty: none are complete
+	where   string // the collection that its vectors were written to
 	rows    bool   // an earlier transaction has left rows
 	garbage bool   // an earlier run has dropped rows, whose vectors may come back
 }
@@ -181,7 +182,7 @@ func (x *rowTransaction) states(ctx context.Context, versions []string) (map[str
 	return out, x.a.cat.List(ctx, x.tx, "VersionsStand", versions, func(rows *sql.Rows) error {
 		var id string
 		var s versionStands
-		err := rows.Scan(&id, &s.state, &s.model, &s.rows, &s.garbage)
+		err := rows.Scan(&id, &s.state, &s.model, &s.where, &s.rows, &s.garbage)
 		out[strings.TrimSpace(id)] = s
 		return err
 	})
@@ -225,7 +226,7 @@ func (x *rowTransaction) look(ctx context.Context, t *rowTask) error {
 }
 
 // clean removes the version's rows that the plan does not hold and names their vectors as garbage.
-// Marks of vectors that another model made are taken away.
+// Marks of vectors that another model made, or that lie in another collection, are taken away.
 func (x *rowTransaction) clean(ctx context.Context, t *rowTask) error {
 	if !t.first || !t.found.rows {
 		return nil
@@ -234,7 +235,7 @@ func (x *rowTransaction) clean(ctx context.Context, t *rowTask) error {
 	if err := x.a.cat.DropRows(ctx, x.tx, w.base, w.document, t.drop, x.m.Now); err != nil {
 		return err
 	}
-	if t.found.model == "" || t.found.model == x.a.d.Embedder.Model().Key {
+	if t.found.model == "" || t.found.model == t.w.r.embedder.Model().Key && strings.TrimSpace(t.found.where) == w.collection {
 		return nil
 	}
 	clear(t.w.stored)
@@ -308,12 +309,14 @@ func (x *rowTransaction) built(ctx context.Context, tasks []*rowTask) error {
 		return nil
 	}
 	a := x.a
-	params := []any{a.d.Embedder.Model().Key, x.m.Now}
+	params := []any{x.m.Now}
 	var ids []string
 	for _, t := range tasks {
 		ids = append(ids, t.w.r.work.version)
 	}
 	for _, value := range []func(t *rowTask) any{
+		func(t *rowTask) any { return t.w.r.embedder.Model().Key },
+		func(t *rowTask) any { return t.w.r.work.collection },
 		func(t *rowTask) any { return short(t.w.r.found.Reader) },
 		func(t *rowTask) any { return short(a.d.Splitter.Fingerprint(t.w.r.work.chunking)) },
 		func(t *rowTask) any { return t.w.r.dim },

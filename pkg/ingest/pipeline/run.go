@@ -146,16 +146,18 @@ func (u unwanted) Error() string { return "the version is not wanted: " + string
 
 // run is one attempt at one version.
 type run struct {
-	w       *Worker
-	job     taskrun.Job
-	work    work
-	spool   *spool
-	found   ingest.Extraction
-	plan    plan
-	looked  time.Time // when the embedding cache was asked for what is missing
-	vectors *vectorCache
-	dim     int
-	arrived bool // at its rows, or at its end before them
+	w    *Worker
+	job  taskrun.Job
+	work work
+	// embedder makes the base's vectors.
+	embedder ingest.Embedder
+	spool    *spool
+	found    ingest.Extraction
+	plan     plan
+	looked   time.Time // when the embedding cache was asked for what is missing
+	vectors  *vectorCache
+	dim      int
+	arrived  bool // at its rows, or at its end before them
 }
 
 // all does the work in the order of design D11, and gives back what the run holds.
@@ -227,7 +229,7 @@ func (r *run) output() json.RawMessage {
 	}
 	out, err := json.Marshal(output{
 		Version: r.work.no, Segments: len(r.plan.items), Pages: r.found.Pages, Unread: unread, Warnings: warnings, Chars: r.found.Chars,
-		Title: r.title(), MediaType: r.found.MediaType, Model: r.w.d.Embedder.Model().Key, Reused: r.plan.reused,
+		Title: r.title(), MediaType: r.found.MediaType, Model: r.embedder.Model().Key, Reused: r.plan.reused,
 	})
 	if err != nil {
 		return nil // strings and numbers always are JSON

@@ -1,6 +1,7 @@
 package pipeline
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -65,7 +66,7 @@ func (r indexing) upsert(ctx context.Context, indexes []int, waiting func()) err
 		p := r.plan.items[i]
 		rows[n] = ingest.Vector{ID: p.vector, DocumentID: r.work.document, Birth: p.birth, Values: values[r.spool.items[i].hash]}
 	}
-	return r.w.d.Vectors.Upsert(ctx, r.work.base, rows)
+	return r.w.d.Vectors.Upsert(ctx, cmp.Or(r.work.collection, r.work.base), rows)
 }
 
 // markStored spares a later attempt these vectors. The last batch needs no mark: the finish follows.
@@ -101,7 +102,7 @@ func (r paying) vectorsOf(ctx context.Context, indexes []int) (map[embedcache.Te
 	if len(unread) == 0 {
 		return out, nil
 	}
-	found, err := r.w.cache.Vectors(ctx, r.w.d.Embedder.Model().Key, unread)
+	found, err := r.w.cache.Vectors(ctx, r.embedder.Model().Key, unread)
 	if err != nil {
 		return nil, err
 	}
@@ -121,7 +122,7 @@ func (r paying) vectorsOf(ctx context.Context, indexes []int) (map[embedcache.Te
 
 // payAgain embeds texts whose embedding cache entries are gone into out.
 func (r paying) payAgain(ctx context.Context, indexes []int, out map[embedcache.TextHash][]float32) error {
-	for part := range slices.Chunk(indexes, max(1, r.w.d.Embedder.BatchSize())) {
+	for part := range slices.Chunk(indexes, max(1, r.embedder.BatchSize())) {
 		entries, err := r.embed(ctx, part, "again")
 		if err != nil {
 			return fmt.Errorf("embed again: %w", err)

@@ -30,6 +30,7 @@ type Reads struct {
 	store    taskstate.Database
 	cat      *catalog.Catalog
 	embedder ingest.Embedder
+	earlier  []ingest.Embedder
 	vectors  ingest.VectorStore
 	index    *textindex.Index
 	reranker ingest.Reranker
@@ -49,7 +50,8 @@ type Reads struct {
 type ReadsDeps struct {
 	Store     taskstate.Database
 	Catalog   *catalog.Catalog
-	Embedder  ingest.Embedder
+	Embedder  ingest.Embedder   // of new bases
+	Earlier   []ingest.Embedder // of bases that were made with other models
 	Vectors   ingest.VectorStore
 	Index     *textindex.Index
 	Reranker  ingest.Reranker
@@ -63,7 +65,7 @@ type ReadsDeps struct {
 // NewReads makes a Reads.
 func NewReads(d ReadsDeps) *Reads {
 	return &Reads{
-		store: d.Store, cat: d.Catalog, embedder: d.Embedder, vectors: d.Vectors, index: d.Index, queue: d.Queue, log: d.Log,
+		store: d.Store, cat: d.Catalog, embedder: d.Embedder, earlier: d.Earlier, vectors: d.Vectors, index: d.Index, queue: d.Queue, log: d.Log,
 		q: sqldb.MustLoad(statements, "sql", d.Store.Dialect()), trouble: telemetry.NewRepeated(d.Log, time.Minute, time.Now), searchTime: searchTime,
 		reranker: d.Reranker, rerankTop: d.RerankTop, textWeight: cmp.Or(d.TextWeight, textWeight), now: time.Now,
 	}

@@ -140,7 +140,7 @@ func (r *Reads) mode(wanted ingest.SearchMode, base ingest.Base) ingest.SearchMo
 	if wanted = cmp.Or(wanted, base.SearchMode); wanted != ingest.SearchAuto {
 		return wanted
 	}
-	if model := r.embedder.Model(); model.Lexical || base.Model.Key != "" && base.Model.Key != model.Key {
+	if e := ingest.EmbedderOf(base.Model, r.embedder, r.earlier); e == nil || e.Model().Lexical {
 		return ingest.SearchText
 	}
 	return ingest.SearchHybrid
@@ -174,12 +174,13 @@ func (s *searching) both(ctx context.Context, depth int) (found, error) {
 
 // vectors finds the segments nearest to the query. Vectors first, rows second: every round joins all ids fetched so far anew.
 func (s *searching) vectors(ctx context.Context, depth int) (found, error) {
-	if model := s.r.embedder.Model(); s.base.Model.Key != "" && s.base.Model.Key != model.Key {
-		return found{}, ingest.Permanent(ingest.CodeDimension, "Search with the model that the knowledge base was embedded with, or ingest it again.",
-			"knowledge base %s holds vectors of %s, this service embeds with %s", s.base.Name, s.base.Model.Key, model.Key)
+	embedder := ingest.EmbedderOf(s.base.Model, s.r.embedder, s.r.earlier)
+	if embedder == nil {
+		return found{}, ingest.Permanent(ingest.CodeDimension, "An operator sets EMBEDDING_PREVIOUS_* as EMBEDDING_* were when this knowledge base was made, or reindexes it.",
+			"knowledge base %s holds vectors of %s, this service embeds with %s", s.base.Name, s.base.Model.Key, s.r.embedder.Model().Key)
 	}
 	if s.vector == nil {
-		made, err := s.r.embedder.Embed(ctx, []string{s.query})
+		made, err := embedder.Embed(ctx, []string{s.query})
 		if err != nil {
 			return found{}, fmt.Errorf("embed query: %w", err)
 		}
@@ -293,7 +294,7 @@ func (s *nearest) fetch(ctx context.Context, n int, births []string) ([]ingest.H
 			return nil, err
 		}
 	}
-	hits, err := s.r.vectors.Query(ctx, s.base.ID, s.vector, n, births)
+	hits, err := s.r.vectors.Query(ctx, s.base.Collection, s.vector, n, births)
 	if err != nil {
 		return nil, fmt.Errorf("query vectors: %w", err)
 	}

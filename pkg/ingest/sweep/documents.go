@@ -181,12 +181,55 @@ func (a documentSweep) sweepBase(ctx context.Context, b dueThing, s *Swept) erro
 	}
 	pass, rest := b.pass, baseRest
 	if len(left) == 0 {
-		if err := errors.Join(a.d.Vectors.Drop(ctx, b.id), crash.Fault("gc.after_collection")); err != nil {
+		if err := errors.Join(a.dropAll(ctx, b.id), crash.Fault("gc.after_collection")); err != nil {
 			return err
 		}
 		pass, rest = b.pass+1, secondPass
 	}
 	return a.noteBase(ctx, b, pass, rest)
+}
+
+// dropAll drops the collections of a base.
+func (a documentSweep) dropAll(ctx context.Context, base string) error {
+	collections, err := a.cat.Collections(ctx, base)
+	if err != nil {
+		return err
+	}
+	for _, c := range collections {
+		if err := a.d.Vectors.Drop(ctx, c); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// sweepCollections drops collections that no base uses any more, twice: a run that was paused for long may have written to one
+// after the first time.
+func (a documentSweep) sweepCollections(ctx context.Context, _ *Swept) error {
+	now, err := a.cat.Moment(ctx)
+	if err != nil {
+		return err
+	}
+	due, err := a.due(ctx, "CollectionsDue")(now)
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, c := range due {
+		if err := a.d.Vectors.Drop(ctx, c.id); err != nil {
+			errs = append(errs, fmt.Errorf("collection %s of base %s: %w", c.id, c.base, err))
+			continue
+		}
+		errs = append(errs, a.d.Store.InTx(ctx, func(ctx context.Context, tx taskstate.Tx, m taskstate.DBClock) error {
+			if c.pass > 0 {
+				_, err := tx.ExecContext(ctx, a.q.Get("CollectionGone"), c.id, c.pass)
+				return err
+			}
+			_, err := tx.ExecContext(ctx, a.q.Get("CollectionLater"), c.pass+1, m.Now.Add(secondPass), c.id, c.pass)
+			return err
+		}))
+	}
+	return errors.Join(errs...)
 }
 
 // noteBase notes the passes that a deleted base has behind it; its row goes after the second.

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/millweir/millweir/pkg/crash"
-	"github.com/millweir/millweir/pkg/ingest"
 	"github.com/millweir/millweir/pkg/ingest/catalog"
 	"github.com/millweir/millweir/pkg/sqldb"
 	"github.com/millweir/millweir/pkg/taskstate"
@@ -127,13 +126,7 @@ func (a garbageSweep) deleteVectors(ctx context.Context, base string, pass int, 
 	for i, g := range part {
 		ids[i] = g.Vector
 	}
-	storeErr := errors.Join(crash.Fault("gc.before_delete"), a.d.Vectors.Delete(ctx, base, ids), crash.Fault("gc.after_delete"))
-	if storeErr == nil && pass > 0 {
-		var left map[string]ingest.Vector
-		if left, storeErr = a.d.Vectors.Get(ctx, base, ids, false); storeErr == nil && len(left) > 0 {
-			storeErr = fmt.Errorf("the vector store still holds %d of them", len(left))
-		}
-	}
+	storeErr := errors.Join(crash.Fault("gc.before_delete"), a.deleteFrom(ctx, base, pass, ids), crash.Fault("gc.after_delete"))
 	err := a.noteDeleted(ctx, pass, part, ids, storeErr)
 	if storeErr != nil {
 		storeErr = fmt.Errorf("delete %d vectors of base %s: %w", len(ids), base, storeErr)
@@ -142,6 +135,30 @@ func (a garbageSweep) deleteVectors(ctx context.Context, base string, pass int, 
 		err = fmt.Errorf("note deleted vectors: %w", err)
 	}
 	return errors.Join(storeErr, err)
+}
+
+// deleteFrom deletes ids from all collections of a base.
+func (a garbageSweep) deleteFrom(ctx context.Context, base string, pass int, ids []string) error {
+	collections, err := a.cat.Collections(ctx, base)
+	if err != nil {
+		return err
+	}
+	for _, c := range collections {
+		if err := a.d.Vectors.Delete(ctx, c, ids); err != nil || pass == 0 {
+			if err != nil {
+				return err
+			}
+			continue
+		}
+		left, err := a.d.Vectors.Get(ctx, c, ids, false)
+		if err == nil && len(left) > 0 {
+			err = fmt.Errorf("the vector store still holds %d of them", len(left))
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // noteDeleted notes what the store said of a pass: its ids wait for the second pass, are forgotten after it, or wait a little.

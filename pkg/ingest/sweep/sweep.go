@@ -78,6 +78,7 @@ func (a *Sweeper) Sweep(ctx context.Context) (Swept, error) {
 		run  func(context.Context, *Swept) error
 	}{
 		{"bases", documentSweep{a}.sweepBases},
+		{"collections", documentSweep{a}.sweepCollections},
 		{"documents", documentSweep{a}.sweepDocuments},
 		{"versions", versionSweep{a}.sweepVersions},
 		{"garbage", garbageSweep{a}.sweepGarbage},

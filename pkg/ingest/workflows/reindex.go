@@ -15,7 +15,8 @@ import (
 	"github.com/millweir/millweir/pkg/workflow"
 )
 
-// ReindexBase is the id of the workflow that ingests documents of a base again whose reader or chunking has changed.
+// ReindexBase is the id of the workflow that makes the vectors of a base anew when the embedding model has changed, and ingests documents
+// again whose reader or chunking has changed.
 const ReindexBase = "reindex.base"
 
 const reindexSchema = `{"type": "object", "additionalProperties": false, "required": ["knowledgeBase"], "properties": {
@@ -31,6 +32,8 @@ type Reindexing struct {
 type Reindexed struct {
 	Documents int64 `json:"documents"` // with a visible version
 	Outdated  int64 `json:"outdated"`  // of them, at the beginning of the last attempt
+	// Moved are documents whose vectors were made anew with another model, in the last attempt.
+	Moved int64 `json:"moved,omitempty"`
 	// Tokens of the segments of the outdated documents, and what they would cost if none were re-used; dryRun only.
 	Tokens *int64   `json:"tokens,omitempty"`
 	Cost   *float64 `json:"cost,omitempty"`
@@ -70,8 +73,8 @@ type reindexing struct {
 	quiet    int                       // looks in a row that found nothing new
 }
 
-// reindex makes each document of a base anew whose visible version was made with other readers, or another chunking, than this
-// process has. Each is switched as an upload is: in one step, and what is unchanged is not paid for again. Nothing but rows says how
+// reindex moves a base to this process's model if it has another one, and then makes each document anew whose visible version was made
+// with other readers, or another chunking, than this process has. Each is switched as an upload is: in one step, and what is unchanged is not paid for again. Nothing but rows says how
 // far it has come: an attempt that follows a crash goes on with what is still outdated, and finds what is under way by its key.
 func (d *doors) reindex(ctx context.Context, r workflow.Run, c ingest.Caller, p Reindexing) (Reindexed, error) {
 	if d.worker == nil {
@@ -81,14 +84,19 @@ func (d *doors) reindex(ctx context.Context, r workflow.Run, c ingest.Caller, p 
 	if err != nil {
 		return Reindexed{}, err
 	}
-	if err := d.worker.SameModel(base.Model); err != nil {
-		return Reindexed{}, err
+	x := &reindexing{doors: d, run: r, caller: c, flying: map[string]taskstate.Task{}}
+	if d.worker.Moves(base.Model) {
+		if p.DryRun {
+			return x.result, x.priceMove(ctx, base.ID)
+		}
+		if x.result.Moved, err = d.worker.Move(ctx, base, x.progress); err != nil {
+			return Reindexed{}, err
+		}
 	}
 	made, err := d.app.Made(ctx, base.ID)
 	if err != nil {
 		return Reindexed{}, err
 	}
-	x := &reindexing{doors: d, run: r, caller: c, flying: map[string]taskstate.Task{}}
 	for _, m := range made {
 		x.result.Documents += m.Documents
 		if !d.worker.Current(m.Extractor, m.Splitter, base.Chunking) {
@@ -103,6 +111,14 @@ func (d *doors) reindex(ctx context.Context, r workflow.Run, c ingest.Caller, p 
 		return x.result, nil
 	}
 	return x.result, x.all(ctx, base.ID)
+}
+
+// priceMove says what a move to this process's model may cost.
+func (x *reindexing) priceMove(ctx context.Context, base string) error {
+	documents, tokens, err := x.worker.MoveCosts(ctx, base)
+	x.result.Documents, x.result.Outdated = documents, documents
+	x.result.Tokens, x.result.Cost = &tokens, x.worker.Cost(tokens)
+	return err
 }
 
 // price says what it may cost.
@@ -166,7 +182,10 @@ func (x *reindexing) until(ctx context.Context, most int) error {
 
 // report says how far it is, in documents.
 func (x *reindexing) report() {
-	done, all := int(x.result.Done+x.result.Failed+x.result.Skipped), int(x.result.Outdated)
+	x.progress(int(x.result.Done+x.result.Failed+x.result.Skipped), int(x.result.Outdated))
+}
+
+func (x *reindexing) progress(done, all int) {
 	x.run.Report(taskstate.Progress{Stage: taskstate.StageRun, Percent: min(99, 100*done/max(all, 1)), Processed: min(done, all), Total: all})
 }
 

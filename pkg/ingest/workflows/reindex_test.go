@@ -120,7 +120,7 @@ func TestABaseIsReindexed(t *testing.T) {
 	})
 }
 
-// A document that cannot be made anew stays as it was; a base of another model waits for a person; workers that are busy cost no attempt.
+// A document that cannot be made anew stays as it was; workers that are busy cost no attempt.
 func TestAReindexThatCannotGoOn(t *testing.T) {
 	t.Parallel()
 	ingesttest.OnEachDatabase(t, func(t *testing.T, w *ingesttest.World) {
@@ -144,12 +144,40 @@ func TestAReindexThatCannotGoOn(t *testing.T) {
 		require.Equal(t, []workflows.ReindexFailure{{DocumentID: a.Document.ID, TaskID: open[0], ErrorCode: string(ingest.CodeFileDamaged)}}, got.Failures)
 		require.Equal(t, int64(1), w.Document(a.Document.ID).VisibleNo)
 
-		w.Embed.Model_.Key = "hash/2"
-		_, err = b.reindexed(t.Context(), b.task(), false, func() {})
-		other := workflow.Handler{}.Classify(err)
-		require.True(t, other.Suspend)
-		require.Equal(t, string(ingest.CodeDimension), other.Code)
 		_, err = b.run(b.task(), workflows.ReindexBase, `{"knowledgeBase":"nobody's"}`)
 		require.Equal(t, workflows.CodeNoBase, workflow.Handler{}.Classify(err).Code)
+	})
+}
+
+// A base of another model is moved to this one's, and says before what that costs.
+func TestAReindexMovesABaseToAnotherModel(t *testing.T) {
+	t.Parallel()
+	ingesttest.OnEachDatabase(t, func(t *testing.T, w *ingesttest.World) {
+		b := newPreviewBench(t, w)
+		const n = 3
+		for i := range n {
+			w.Process(w.Upload(fmt.Sprintf("Sentence %d is here. Another one follows.", i)).Task.ID)
+		}
+		w.Embed.Model_ = ingest.Model{Key: "hash/2", Dim: 12}
+		dry, err := b.reindexed(t.Context(), b.task(), true, func() {})
+		require.NoError(t, err)
+		require.Equal(t, int64(n), dry.Outdated)
+		require.Equal(t, int64(w.Number("SELECT SUM(tokens) FROM knowledge_segment")), *dry.Tokens)
+		require.InDelta(t, float64(*dry.Tokens)*20/1e6, *dry.Cost, 1e-9)
+
+		refused := ingest.Permanent(ingest.CodeEmbedRejected, "Send other words.", "no such words")
+		w.Embed.Fail = func([]string) error { return refused }
+		_, err = b.reindexed(t.Context(), b.task(), false, func() {})
+		require.Equal(t, string(ingest.CodeEmbedRejected), workflow.Handler{}.Classify(err).Code)
+		w.Embed.Fail = nil
+		reports := 0
+		got, err := b.reindexed(t.Context(), b.task(), false, func() { reports++ })
+		require.NoError(t, err)
+		require.Equal(t, workflows.Reindexed{Documents: n, Moved: n}, got)
+		require.Positive(t, reports)
+		base, err := w.App.Base(t.Context(), w.Caller, "")
+		require.NoError(t, err)
+		require.Equal(t, w.Embed.Model_, base.Model)
+		w.CheckInvariants()
 	})
 }

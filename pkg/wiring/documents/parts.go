@@ -4,9 +4,11 @@ package documents
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
+	"strings"
 
 	"github.com/millweir/millweir/pkg/ingest"
 	"github.com/millweir/millweir/pkg/ingest/app"
@@ -38,6 +40,7 @@ type Parts struct {
 	Files      *files.Folder
 	Vectors    ingest.VectorStore
 	Embedder   ingest.Embedder
+	Earlier    []ingest.Embedder // of bases that were made with other models
 }
 
 // Open opens what every such service needs; close it in the end. It does not need a server that answers (design D16).
@@ -122,19 +125,31 @@ func (p *Parts) OpenVectors(v Vectors) error {
 	return nil
 }
 
-// OpenEmbedder chooses who makes vectors.
+// OpenEmbedder chooses who makes vectors: of new bases, and of those that were made with the built-in model or the one before.
 func (p *Parts) OpenEmbedder(e Embedding) error {
+	p.Embedder, p.Earlier = local.New(), nil
+	cfg := openai.NewDefaultConfig()
+	cfg.BatchSize, cfg.Timeout = e.BatchSize, e.Timeout
+	if !e.PreviousURL.Empty() {
+		before := cfg
+		before.BaseURL, before.Model, before.APIKey = e.PreviousURL.Reveal(), e.PreviousModel, e.PreviousKey.Reveal()
+		before.API, before.Dimensions = openai.API(e.PreviousAPI), e.PreviousDimensions
+		embedder, err := openai.New(before, nil)
+		if err != nil {
+			return errors.New(strings.ReplaceAll("EMBEDDING_BASE_URL: "+err.Error(), "EMBEDDING_", "EMBEDDING_PREVIOUS_"))
+		}
+		p.Earlier = append(p.Earlier, embedder)
+	}
 	if e.URL.Empty() {
-		p.Embedder = local.New()
 		return nil
 	}
-	cfg := openai.NewDefaultConfig()
 	cfg.BaseURL, cfg.Model, cfg.APIKey, cfg.API = e.URL.Reveal(), e.Model, e.Key.Reveal(), openai.API(e.API)
-	cfg.BatchSize, cfg.Dimensions, cfg.Timeout, cfg.Requests, cfg.Tokens = e.BatchSize, e.Dimensions, e.Timeout, e.Requests, e.Tokens
+	cfg.Dimensions, cfg.Requests, cfg.Tokens = e.Dimensions, e.Requests, e.Tokens
 	embedder, err := openai.New(cfg, p.Transports.Limiter("ratelimit:embed:", cfg.Limits()...))
 	if err != nil {
 		return fmt.Errorf("EMBEDDING_BASE_URL: %w", err)
 	}
+	p.Earlier = append(p.Earlier, p.Embedder)
 	p.Embedder = embedder
 	return nil
 }
@@ -149,7 +164,7 @@ func (p *Parts) CheckUploads(ctx context.Context, a *app.App, writes bool) error
 
 // Application makes the application over the parts.
 func (p *Parts) Application(s Shared, d ingest.Deps, maxUpload int64) (*app.App, error) {
-	d.Store, d.Embedder, d.Vectors = p.Store, p.Embedder, p.Vectors
+	d.Store, d.Embedder, d.Earlier, d.Vectors = p.Store, p.Embedder, p.Earlier, p.Vectors
 	d.MaxTokens, d.TokenPrice = s.Embedding.MaxTokens, s.Embedding.Price
 	d.Log, d.Redact = p.Env.Log, telemetry.Redact
 	d.Tasks = map[string]tasks.Type{workflow.Type: workflow.NewRecords(p.Store.Dialect())}

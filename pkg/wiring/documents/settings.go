@@ -99,8 +99,15 @@ type Embedding struct {
 	MaxTokens  int            `envconfig:"EMBEDDING_MAX_TOKENS" default:"0" allowed:"0..1000000" desc:"longest text that the model takes, in tokens of cl100k_base; no segment is larger; 0: not known"`
 	Price      float64        `envconfig:"EMBEDDING_PRICE" default:"0" allowed:"0.." desc:"what a million tokens cost, in any currency; previews show the cost then"`
 	Timeout    time.Duration  `envconfig:"EMBEDDING_TIMEOUT" default:"2m" allowed:"1s..1h" desc:"longest time of one request, and of a wait for the budget before it"`
-	Requests   int            `envconfig:"EMBEDDING_REQUESTS_PER_MINUTE" default:"0" allowed:"0..60000000" desc:"most requests a minute to the model, of all processes with the same REDIS_URL; 0: no limit"`
-	Tokens     int            `envconfig:"EMBEDDING_TOKENS_PER_MINUTE" default:"0" allowed:"0..60000000" desc:"most tokens a minute, likewise; 0: no limit"`
+	// The model before, of which there are knowledge bases yet.
+	PreviousURL        process.DSN    `envconfig:"EMBEDDING_PREVIOUS_BASE_URL" desc:"as EMBEDDING_BASE_URL was before the model was changed: knowledge bases that were made with it are searched and added to with it until they are re-indexed; not set: none"`
+	PreviousAPI        string         `envconfig:"EMBEDDING_PREVIOUS_API" default:"auto" allowed:"auto|openai|tei|ollama|azure|cohere|voyage|jina" desc:"likewise"`
+	PreviousModel      string         `envconfig:"EMBEDDING_PREVIOUS_MODEL" desc:"likewise"`
+	PreviousKey        process.Secret `envconfig:"EMBEDDING_PREVIOUS_API_KEY" desc:"likewise"`
+	PreviousDimensions int            `envconfig:"EMBEDDING_PREVIOUS_DIMENSIONS" default:"0" allowed:"0..16384" desc:"likewise"`
+
+	Requests int `envconfig:"EMBEDDING_REQUESTS_PER_MINUTE" default:"0" allowed:"0..60000000" desc:"most requests a minute to the model, of all processes with the same REDIS_URL; 0: no limit"`
+	Tokens   int `envconfig:"EMBEDDING_TOKENS_PER_MINUTE" default:"0" allowed:"0..60000000" desc:"most tokens a minute, likewise; 0: no limit"`
 }
 
 // Workflows says which workflows there are beside the built-in ones, and from where ingest.url fetches.

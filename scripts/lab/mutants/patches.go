@@ -292,10 +292,10 @@ var patches = map[string][]patch{
 `},
 	},
 	"m28": {
-		{file: "pkg/ingest/sweep/documents.go", old: "\t\tif err := errors.Join(a.d.Vectors.Drop(ctx, b.id)", text: `		if seededBug("m28") {
+		{file: "pkg/ingest/sweep/documents.go", old: "\t\tif err := errors.Join(a.dropAll(ctx, b.id)", text: `		if seededBug("m28") {
 			_ = a.noteBase(ctx, b, b.pass+1, secondPass)
 		}
-		if err := errors.Join(a.d.Vectors.Drop(ctx, b.id)`},
+		if err := errors.Join(a.dropAll(ctx, b.id)`},
 	},
 	"m30": {
 		{file: "pkg/ingest/pipeline/rows.go", old: "\tt.index = t.indexOf(func(int) bool { return true })\n", text: `	if !seededBug("m30") {

@@ -4,17 +4,17 @@
 -- ---------------------------------------------------------------- bases
 
 -- name: BaseOfUser
-SELECT id, user_id, name, model_key, dim, search_mode, chunking, metadata_schema, created_at, updated_at
+SELECT id, user_id, name, model_key, dim, collection, search_mode, chunking, metadata_schema, created_at, updated_at
 FROM knowledge_base
 WHERE id = ? AND user_id = ? AND deleted_at IS NULL;
 
 -- name: BaseNamed
-SELECT id, user_id, name, model_key, dim, search_mode, chunking, metadata_schema, created_at, updated_at
+SELECT id, user_id, name, model_key, dim, collection, search_mode, chunking, metadata_schema, created_at, updated_at
 FROM knowledge_base
 WHERE user_id = ? AND live_name = ?;
 
 -- name: BaseReachable
-SELECT id, user_id, name, model_key, dim, search_mode, chunking, metadata_schema, created_at, updated_at
+SELECT id, user_id, name, model_key, dim, collection, search_mode, chunking, metadata_schema, created_at, updated_at
 FROM knowledge_base
 WHERE id = ? AND (? = 1 OR user_id = ?) AND deleted_at IS NULL;
 
@@ -51,6 +51,90 @@ UPDATE knowledge_base SET sweep_pass = ?, sweep_at = ? WHERE id = ? AND sweep_pa
 
 -- name: BaseGone
 DELETE FROM knowledge_base WHERE id = ? AND sweep_pass = ? AND deleted_at IS NOT NULL;
+
+-- ---------------------------------------------------------------- another model (design D26)
+
+-- name: BaseShadow
+SELECT shadow, shadow_model FROM knowledge_base WHERE id = ?;
+
+-- name: BaseShadowSet
+UPDATE knowledge_base SET shadow = ?, shadow_model = ?, shadow_dim = 0, closing_until = NULL, updated_at = ? WHERE id = ?;
+
+-- name: BaseShadowDim
+UPDATE knowledge_base SET shadow_dim = ? WHERE id = ? AND shadow = ? AND shadow_dim = 0;
+
+-- name: BaseClosing
+UPDATE knowledge_base SET closing_until = ? WHERE id = ? AND shadow = ?;
+
+-- name: BaseStaysClosed
+UPDATE knowledge_base SET closing_until = ? WHERE id = ? AND shadow = ? AND closing_until > ?;
+
+-- The vectors of the base are those of its shadow from now on; without any it has no model. MySQL assigns from left to right.
+-- name: BaseMoved
+UPDATE knowledge_base
+SET collection = shadow, model_key = CASE shadow_dim WHEN 0 THEN '' ELSE shadow_model END, dim = shadow_dim, shadow = '', shadow_model = '', shadow_dim = 0, closing_until = NULL, updated_at = ?
+WHERE id = ? AND shadow = ? AND closing_until > ?;
+
+-- name: CollectionRetire
+INSERT INTO retired_collection (id, base_id, sweep_at) VALUES (?, ?, ?);
+
+-- name: CollectionsDue
+SELECT id, base_id, sweep_pass FROM retired_collection WHERE sweep_at <= ? ORDER BY sweep_at, id LIMIT ?;
+
+-- name: CollectionLater
+UPDATE retired_collection SET sweep_pass = ?, sweep_at = ? WHERE id = ? AND sweep_pass = ?;
+
+-- name: CollectionGone
+DELETE FROM retired_collection WHERE id = ? AND sweep_pass = ?;
+
+-- Where vectors of a base may lie, a deleted one's too.
+-- name: BaseCollections
+SELECT CASE collection WHEN '' THEN id ELSE collection END FROM knowledge_base WHERE id = ?
+UNION
+SELECT shadow FROM knowledge_base WHERE id = ? AND shadow <> ''
+UNION
+SELECT id FROM retired_collection WHERE base_id = ?;
+
+-- name: UnmovedCount
+SELECT COUNT(*)
+FROM knowledge_document d
+JOIN document_version v ON v.id = d.visible_version_id
+WHERE d.base_id = ? AND d.deleted_at IS NULL AND v.collection <> ?;
+
+-- name: UnmovedTokens
+SELECT COALESCE(SUM(s.tokens), 0)
+FROM knowledge_document d
+JOIN document_version v ON v.id = d.visible_version_id
+JOIN knowledge_segment s ON s.version_id = v.id
+WHERE d.base_id = ? AND d.deleted_at IS NULL AND v.collection <> ?;
+
+-- name: Unmoved
+SELECT d.id, v.id
+FROM knowledge_document d
+JOIN document_version v ON v.id = d.visible_version_id
+WHERE d.base_id = ? AND d.deleted_at IS NULL AND d.id > ? AND v.collection <> ?
+ORDER BY d.id
+LIMIT ?;
+
+-- name: MovingSegments
+SELECT segment_index, content, text_hash, vector_id, birth_version_id
+FROM knowledge_segment
+WHERE version_id = ? AND segment_index > ?
+ORDER BY segment_index
+LIMIT ?;
+
+-- Versions that are still to be written to a shadow that is still made.
+-- name: VersionsMoving
+SELECT v.id
+FROM document_version v
+JOIN knowledge_base b ON b.id = v.base_id
+WHERE v.state = 'VISIBLE' AND b.deleted_at IS NULL AND b.shadow = ? AND v.id IN (@list);
+
+-- name: VersionsMoved
+UPDATE document_version SET collection = ? WHERE state = 'VISIBLE' AND id IN (@list);
+
+-- name: DocumentsAfter
+SELECT id FROM knowledge_document WHERE base_id = ? AND id > ? ORDER BY id LIMIT ?;
 
 -- ---------------------------------------------------------------- requests with a key
 
@@ -180,7 +264,7 @@ SELECT path FROM stored_file WHERE id = ? @forupdate;
 -- What runs work on: the open versions of their tasks, with the documents as they are now.
 -- name: WorkLoad
 SELECT v.task_id, v.id, v.document_id, v.base_id, v.no, v.upload_no, v.title,
-       f.path, f.sha256, f.bytes, d.deleted_at, d.visible_upload_no, b.model_key, b.dim, b.chunking
+       f.path, f.sha256, f.bytes, d.deleted_at, d.visible_upload_no, b.model_key, b.dim, b.collection, b.chunking
 FROM document_version v
 JOIN knowledge_document d ON d.id = v.document_id
 JOIN knowledge_base b ON b.id = v.base_id
@@ -219,15 +303,12 @@ ORDER BY segment_index
 LIMIT ?;
 
 -- name: DocumentVisible
-SELECT v.id, v.model_key
-FROM knowledge_document d
-JOIN document_version v ON v.id = d.visible_version_id
-WHERE d.id = ?;
+SELECT visible_version_id FROM knowledge_document WHERE id = ? AND visible_version_id IS NOT NULL;
 
 -- How versions stand, whose tasks' locks the holders have. The last two tell whether an earlier run has left rows or named
 -- vectors as garbage.
 -- name: VersionsStand
-SELECT v.id, v.state, v.model_key,
+SELECT v.id, v.state, v.model_key, v.collection,
        CASE WHEN EXISTS (SELECT 1 FROM knowledge_segment s WHERE s.version_id = v.id) THEN 1 ELSE 0 END,
        CASE WHEN EXISTS (SELECT 1 FROM vector_garbage g WHERE g.birth_version_id = v.id) THEN 1 ELSE 0 END
 FROM document_version v
@@ -263,7 +344,9 @@ ON CONFLICT DO NOTHING;
 -- With the last rows: what the versions are made of, and with what. @cases is WHEN ? THEN ? for each of them.
 -- name: VersionsBuilt
 UPDATE document_version
-SET model_key = ?, updated_at = ?,
+SET updated_at = ?,
+    model_key = CASE id@cases ELSE model_key END,
+    collection = CASE id@cases ELSE collection END,
     extractor = CASE id@cases ELSE extractor END,
     splitter = CASE id@cases ELSE splitter END,
     dim = CASE id@cases ELSE dim END,
@@ -310,7 +393,11 @@ ORDER BY id
 @forupdate;
 
 -- name: VersionsOpen
-SELECT id, task_id, document_id, no, upload_no, segment_count FROM document_version WHERE state = 'BUILDING' AND task_id IN (@list);
+SELECT v.id, v.task_id, v.document_id, v.no, v.upload_no, v.segment_count,
+       CASE WHEN v.collection = b.collection THEN 0 ELSE 1 END, b.closing_until
+FROM document_version v
+JOIN knowledge_base b ON b.id = v.base_id
+WHERE v.state = 'BUILDING' AND v.task_id IN (@list);
 
 -- name: VersionCounts
 SELECT version_id, COUNT(*), MIN(segment_index), MAX(segment_index) FROM knowledge_segment WHERE version_id IN (@list) GROUP BY version_id;

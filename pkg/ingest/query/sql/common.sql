@@ -1,7 +1,7 @@
 -- Reads of documents, bases and segments. Fragments that begin with AND are appended to a list's statement.
 
 -- name: BaseList
-SELECT b.id, b.user_id, b.name, b.model_key, b.dim, b.search_mode, b.chunking, b.metadata_schema, b.created_at, b.updated_at
+SELECT b.id, b.user_id, b.name, b.model_key, b.dim, b.collection, b.search_mode, b.chunking, b.metadata_schema, b.created_at, b.updated_at
   FROM knowledge_base b
  WHERE b.deleted_at IS NULL
 

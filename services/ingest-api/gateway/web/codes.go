@@ -174,7 +174,7 @@ var Kinds = map[string]errorKind{
 	string(ingest.CodeCorrupt):     {http.StatusUnprocessableEntity, "The file cannot be read.", "Open and save it again with its own program, then send it."},
 	string(ingest.CodeNeedsOCR):    {http.StatusUnprocessableEntity, "The file holds pictures of text only.", "Run a text recognition over it and send the result."},
 	string(ingest.CodeEncoding):    {http.StatusUnprocessableEntity, "The text's character set is not known.", "Save it as UTF-8 and send it again."},
-	string(ingest.CodeDimension):   {http.StatusConflict, "The embedding model's vectors do not fit this knowledge base.", "Use a new knowledge base; or an operator sets the model that this one was made with, and resumes its suspended tasks."},
+	string(ingest.CodeDimension):   {http.StatusConflict, "The embedding model's vectors do not fit this knowledge base.", "An operator sets the model that this one was made with (EMBEDDING_PREVIOUS_*), or reindexes it, and resumes its suspended tasks."},
 	string(ingest.CodeFileMissing): {http.StatusConflict, "The stored file is gone.", "Upload the file again."},
 	string(ingest.CodeFileDamaged): {http.StatusConflict, "The stored file is damaged: its bytes are not those that were uploaded.", "Upload the file again: the same bytes take its place."},
 	string(ingest.CodeThrottled):   {http.StatusServiceUnavailable, "A service that is needed asks us to wait.", "Wait for the seconds in Retry-After."},
