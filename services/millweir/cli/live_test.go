@@ -156,9 +156,16 @@ func deadLetters(t *testing.T, b *bundle, run func(want int, args ...string) str
 	dead := decoded[[]struct{ Task wire.AcceptedTask }](t, b)[0].Task.TaskID
 	run(cli.ExitFailed, "tasks", "watch", dead)
 	require.Contains(t, b.err.String(), "is DEAD")
-	run(cli.ExitOK, "dlq", "list", "-o", "json")
-	letters := decoded[[]wire.DeadLetter](t, b)
-	require.Len(t, letters, 1)
+	written := func() (letters []wire.DeadLetter) { // after the row says DEAD, by whoever ended the task
+		require.Eventually(t, func() bool {
+			run(cli.ExitOK, "dlq", "list", "-o", "json")
+			letters = decoded[[]wire.DeadLetter](t, b)
+			return len(letters) > 0
+		}, time.Minute, 20*time.Millisecond)
+		require.Len(t, letters, 1)
+		return letters
+	}
+	letters := written()
 	require.EqualValues(t, dead, letters[0].TaskID)
 	require.True(t, letters[0].Replayable)
 	require.Contains(t, run(cli.ExitOK, "dlq", "list", "--task", dead), "DEAD")
@@ -166,6 +173,7 @@ func deadLetters(t *testing.T, b *bundle, run func(want int, args ...string) str
 	require.Contains(t, run(cli.ExitOK, "dlq", "replay", "--all", "--dry-run"), "1 would be replayed")
 	require.Contains(t, run(cli.ExitOK, "dlq", "replay", letters[0].ID), "QUEUED")
 	run(cli.ExitFailed, "tasks", "watch", dead)
+	written()
 	require.Contains(t, run(cli.ExitOK, "dlq", "drop", "--all", "--yes"), "1 dropped")
 	require.NotContains(t, run(cli.ExitOK, "dlq", "list"), dead)
 	require.Contains(t, run(cli.ExitOK, "dlq", "list", "--source", "table"), dead)
