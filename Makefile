@@ -90,7 +90,7 @@ fmt: ## format all Go files
 env-example: ## rewrite .env.example out of the services' settings (a test compares them)
 	go test ./services/millweir/dev -run EnvExample -update
 
-deps: $(BIN)/services ## install what `make test` needs (apt, PyPI); does nothing when it is there
+deps: $(BIN)/services ## install what `make test` needs (apt, PyPI, Maven); does nothing when it is there
 	@$(BIN)/services deps
 
 services-up: $(BIN)/services bin/millweir ## start MariaDB, Postgres, Redis, Chroma, Kafka, RabbitMQ and migrate; SERVICES="redis mariadb" restricts

@@ -18,6 +18,7 @@ func classes() map[Kind]class {
 		KindPostgres: postgresClass(),
 		KindPGVector: pgvectorClass(),
 		KindChroma:   chromaClass(),
+		KindModel:    modelClass(),
 		KindKafka:    kafkaClass(),
 		KindRabbitMQ: rabbitClass(),
 	}
@@ -143,6 +144,8 @@ func Installed(kind Kind) error {
 		_, err = pgvectorPackages()
 	case KindChroma:
 		_, err = chromaProgram()
+	case KindModel:
+		_, _, err = modelPrograms()
 	case KindKafka:
 		_, err = java(&Server{}, 0)
 	case KindRabbitMQ:

@@ -25,6 +25,7 @@ const (
 	KindPostgres Kind = "postgres"
 	KindPGVector Kind = "pgvector" // Postgres 18 with the vector extension
 	KindChroma   Kind = "chroma"
+	KindModel    Kind = "model" // a sentence model behind OpenAI's API
 	KindKafka    Kind = "kafka"
 	KindRabbitMQ Kind = "rabbitmq"
 )

