@@ -284,6 +284,25 @@ func (m *moving) fits(dim int) bool {
 	return want == 0 || dim == want
 }
 
+// refused finds the text that the model refuses, and names its document; what it does not refuse is paid for.
+func (m *moving) refused(ctx context.Context, model string, hashes []embedcache.TextHash, texts map[embedcache.TextHash]string, err error) ([]embedcache.Entry, error) {
+	if len(hashes) == 1 {
+		p := m.pieces[slices.IndexFunc(m.pieces, func(p piece) bool { return p.hash == hashes[0] })]
+		f := ingest.AsFailure(err)
+		return nil, ingest.Permanent(f.Code, "Delete document "+p.document+", or cut it into smaller segments, and reindex the knowledge base again.",
+			"move the knowledge base: document %s, segment %d: %w", p.document, p.index, f.Err)
+	}
+	var all []embedcache.Entry
+	for i := range hashes {
+		one, err := m.pay(ctx, model, hashes[i:i+1], texts)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, one...)
+	}
+	return all, nil
+}
+
 // pay embeds texts and commits them to the embedding cache: an attempt that follows does not pay for them again.
 func (m *moving) pay(ctx context.Context, model string, hashes []embedcache.TextHash, texts map[embedcache.TextHash]string) ([]embedcache.Entry, error) {
 	some := make([]string, len(hashes))
@@ -291,6 +310,9 @@ func (m *moving) pay(ctx context.Context, model string, hashes []embedcache.Text
 		some[i] = texts[h]
 	}
 	made, err := m.w.d.Embedder.Embed(ctx, some)
+	if err != nil && ingest.AsFailure(err).Permanent {
+		return m.refused(ctx, model, hashes, texts, err)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("move the knowledge base: %w", err)
 	}

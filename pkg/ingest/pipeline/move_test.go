@@ -3,6 +3,7 @@ package pipeline_test
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -300,6 +301,37 @@ func TestAClosedBaseOpensByItself(t *testing.T) {
 	require.NoError(t, err)
 	require.False(t, moved)
 	require.Equal(t, taskstate.StatusSucceeded, w.Process(a.Task.ID).Status)
+	w.CheckInvariants()
+}
+
+// A text that the new model refuses is named by its document, and the base stays as it was.
+func TestATextThatTheNewModelRefuses(t *testing.T) {
+	t.Parallel()
+	w := ingesttest.NewWorld(t, ingesttest.Options{})
+	w.Process(w.Upload("one\ntwo").Task.ID)
+	bad := w.Upload("good\nbad")
+	w.Process(bad.Task.ID)
+	w.ChangeModel(larger)
+	w.Embed.Fail = func(texts []string) error {
+		if slices.Contains(texts, "bad") {
+			return ingest.Permanent(ingest.CodeEmbedRejected, "Shorten it.", "the text is too long")
+		}
+		return nil
+	}
+	_, err := move(t, w)
+	f := ingest.AsFailure(err)
+	require.True(t, f.Permanent)
+	require.Equal(t, ingest.CodeEmbedRejected, f.Code)
+	require.ErrorContains(t, err, "document "+bad.Document.ID+", segment 1: the text is too long")
+	require.Contains(t, f.Remedy, bad.Document.ID)
+	require.True(t, w.Handler.Moves(base(t, w).Model))
+	w.CheckInvariants()
+	require.NoError(t, w.App.DeleteDocument(t.Context(), w.Caller, bad.Document.ID))
+	_, err = move(t, w)
+	require.NoError(t, err)
+	for text, times := range w.Embed.Paid {
+		require.Equal(t, 1, times, text)
+	}
 	w.CheckInvariants()
 }
 
