@@ -141,7 +141,7 @@ func (w *world) damaged(one damage) {
 	}
 	require.Contains(w.t, text, one.want)
 
-	done, err := fsck.Repair(w.t.Context(), w.evidence(), nil, found)
+	done, err := fsck.Repair(w.t.Context(), w.evidence(), found)
 	require.NoError(w.t, err)
 	if one.left != "" {
 		require.Len(w.t, done.Left, 1)
@@ -169,7 +169,7 @@ func TestMendedMetadataIsFoundAgain(t *testing.T) {
 
 		found := w.find()
 		require.EqualValues(t, 4, found.Report.Violations())
-		done, err := fsck.Repair(t.Context(), w.evidence(), nil, found)
+		done, err := fsck.Repair(t.Context(), w.evidence(), found)
 		require.NoError(t, err)
 		require.Equal(t, fsck.Repaired{Rows: 2, Mended: 4}, done)
 		require.Equal(t, 2, w.filtered("lang", "de"))
@@ -182,7 +182,7 @@ func TestMendedMetadataIsFoundAgain(t *testing.T) {
 		w.sql(`DELETE FROM document_metadata WHERE version_id <> ?`, w.goodVersion())
 		found = w.find()
 		require.EqualValues(t, 1, found.Report.Violations(), found.Report.Rule("I25").Examples)
-		done, err = fsck.Repair(t.Context(), w.evidence(), nil, found)
+		done, err = fsck.Repair(t.Context(), w.evidence(), found)
 		require.NoError(t, err)
 		require.Len(t, done.Left, 1)
 		require.Equal(t, 1, w.filtered("lang", "de"))
@@ -212,7 +212,7 @@ func TestMetadataOfAVersionThatClosesIsNotMended(t *testing.T) {
 		found := w.find()
 		e := w.evidence()
 		e.DB = interrupted{w.store, w.hide}
-		_, err := fsck.Repair(t.Context(), e, nil, found)
+		_, err := fsck.Repair(t.Context(), e, found)
 		require.NoError(t, err)
 		require.Equal(t, "0", w.read(`SELECT COUNT(*) FROM document_metadata WHERE version_id = ?`, w.goodVersion()))
 	})
@@ -250,7 +250,7 @@ func TestWhatTheCacheForgotIsCounted(t *testing.T) {
 	require.Equal(t, int64(2), found.Uncompared, "that text is in two documents")
 
 	w.relabel(w.vector(), tomb, tomb)
-	done, err := fsck.Repair(t.Context(), w.evidence(), nil, w.find())
+	done, err := fsck.Repair(t.Context(), w.evidence(), w.find())
 	require.NoError(t, err)
 	require.Equal(t, fsck.Repaired{Written: 1}, done, "its values are those of the store")
 	require.NoError(t, w.check().Err())
@@ -262,7 +262,7 @@ func TestRowsAreNotMendedAgainstAWitness(t *testing.T) {
 	w.sql(`UPDATE knowledge_document SET user_id = 'mallory' WHERE id = ?`, w.goodDocument())
 	w.sql(`UPDATE stored_file SET user_id = 'mallory' WHERE id = ?`, w.goodFile())
 	w.options.History = false
-	done, err := fsck.Repair(t.Context(), w.evidence(), nil, w.find())
+	done, err := fsck.Repair(t.Context(), w.evidence(), w.find())
 	require.NoError(t, err)
 	require.Zero(t, done.Rows)
 	require.Len(t, done.Left, 2)

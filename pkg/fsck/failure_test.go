@@ -213,14 +213,14 @@ func TestARepairThatFailsSaysWhatItWasAt(t *testing.T) {
 	found := w.find()
 	e := w.evidence()
 	e.Vectors = lostVectors{VectorStore: w.vectors, change: errAway}
-	done, err := fsck.Repair(t.Context(), e, nil, found)
+	done, err := fsck.Repair(t.Context(), e, found)
 	require.ErrorContains(t, err, "delete strays: away")
 	require.Equal(t, fsck.Repaired{Rows: 1, Mended: 3}, done, "its base, task and file spoke against it")
 	found.Strays = nil
-	_, err = fsck.Repair(t.Context(), e, nil, found)
+	_, err = fsck.Repair(t.Context(), e, found)
 	require.ErrorContains(t, err, "write missing vectors: version "+w.goodVersion()+": away")
 	w.sql(`DELETE FROM embedding_ledger`)
-	_, err = fsck.Repair(t.Context(), e, deaf{}, found)
+	_, err = fsck.Repair(t.Context(), e, found, deaf{})
 	require.ErrorContains(t, err, "embed: away")
 }
 
@@ -252,7 +252,7 @@ func TestARepairLooksAgain(t *testing.T) {
 		w.sql(`UPDATE knowledge_document SET user_id = 'u' WHERE id = ?`, w.goodDocument())
 		w.sql(`INSERT INTO stored_file (id, user_id, sha256, bytes, original_name, media_type, path, created_at) VALUES (?, 'u', ?, 6, 'f', 'text/plain', ?, ?)`,
 			name, hash("whose?"), name, now())
-		done, err := fsck.Repair(t.Context(), w.evidence(), fake{}, found)
+		done, err := fsck.Repair(t.Context(), w.evidence(), found, fake{})
 		require.NoError(t, err)
 		require.Equal(t, fsck.Repaired{}, done)
 		require.FileExists(t, path)
@@ -267,7 +267,7 @@ func TestARepairThatMayNotWrite(t *testing.T) {
 	found := w.find()
 	e := w.evidence()
 	e.DB = struct{ fsck.DB }{w.store}
-	done, err := fsck.Repair(t.Context(), e, nil, found)
+	done, err := fsck.Repair(t.Context(), e, found)
 	require.NoError(t, err)
 	require.Zero(t, done.Rows)
 	require.NotEmpty(t, done.Left)
@@ -386,7 +386,7 @@ func TestARepairThatFailedIsDoneAgain(t *testing.T) {
 		found := w.find()
 		e := w.evidence()
 		e.DB = d
-		_, err := fsck.Repair(t.Context(), e, fake{}, found)
+		_, err := fsck.Repair(t.Context(), e, found, fake{})
 		return d, err
 	}
 	whole, err := repair(damagedAll(t), 0)

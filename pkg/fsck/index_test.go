@@ -92,7 +92,7 @@ func TestADamagedFullTextIndexIsFoundAndMended(t *testing.T) {
 			require.Equal(t, one.flaws, found.Report.Violations(), "%s: and no other rule's", one.name)
 			require.Equal(t, []fsck.Unindexed{{Base: base, Flaws: one.flaws}}, found.Unindexed, one.name)
 
-			done, err := fsck.Repair(t.Context(), w.evidence(), nil, found)
+			done, err := fsck.Repair(t.Context(), w.evidence(), found)
 			require.NoError(t, err, one.name)
 			require.Equal(t, fsck.Repaired{Indexes: 1, Mended: one.flaws}, done, one.name)
 			require.NoError(t, w.check().Err(), "%s: whole again", one.name)
@@ -115,12 +115,12 @@ func TestAnIndexThatCannotBeMended(t *testing.T) {
 	found := w.find()
 	e := w.evidence()
 	e.DB = struct{ fsck.DB }{w.store}
-	done, err := fsck.Repair(t.Context(), e, nil, found)
+	done, err := fsck.Repair(t.Context(), e, found)
 	require.NoError(t, err)
 	require.Equal(t, fsck.Repaired{Left: []string{"full-text index of base " + base + ": the database is only looked at"}}, done)
 
 	e.DB = fullDisk{w.store}
-	_, err = fsck.Repair(t.Context(), e, nil, found)
+	_, err = fsck.Repair(t.Context(), e, found)
 	require.ErrorContains(t, err, "mend the full-text index: base "+base+": index version")
 	require.ErrorIs(t, err, errAway)
 	require.EqualValues(t, 2, w.check().Rule("I37").Violations)

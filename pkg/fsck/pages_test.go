@@ -79,7 +79,7 @@ func TestPagesAreReadAndMendedToTheirEnd(t *testing.T) {
 	require.Len(t, found.Strays, many)
 	require.Len(t, found.Missing, many+2, "and the twin's")
 	require.Len(t, found.Orphans, many)
-	done, err := fsck.Repair(t.Context(), w.evidence(), fake{}, found)
+	done, err := fsck.Repair(t.Context(), w.evidence(), found, fake{})
 	require.NoError(t, err)
 	require.Equal(t, fsck.Repaired{Deleted: many, Written: many + 2, Paid: many - 2, Files: many, Indexes: 1, Mended: 2}, done, "two texts are in the cache")
 	require.NoError(t, w.check().Err())

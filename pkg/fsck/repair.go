@@ -34,11 +34,11 @@ type Repaired struct {
 }
 
 // Repair puts right what Check found. In the vector store, strays that no row names even now are deleted, and missing or
-// changed vectors of visible versions are written again from the embedding cache, or embedded anew when the embedder is the
-// version's model. The full-text index is made from the rows where it is not theirs. Of the rows, those are mended that all other witnesses speak against (mendRows). Files without a row that
-// are older than a day are removed. Nothing else is touched: a lost file or text cannot be made again. embedder may be nil.
-func Repair(ctx context.Context, e Evidence, embedder ingest.Embedder, f Findings) (Repaired, error) {
-	r := &repair{checker: newChecker(e.DB), embedder: embedder, held: map[string]bool{}}
+// changed vectors of visible versions are written again from the embedding cache, or embedded anew when one of embedders is the
+// base's model. The full-text index is made from the rows where it is not theirs. Of the rows, those are mended that all other witnesses speak against (mendRows). Files without a row that
+// are older than a day are removed. Nothing else is touched: a lost file or text cannot be made again.
+func Repair(ctx context.Context, e Evidence, f Findings, embedders ...ingest.Embedder) (Repaired, error) {
+	r := &repair{checker: newChecker(e.DB), embedders: embedders, held: map[string]bool{}}
 	r.e, r.Findings = e, f
 	for _, l := range f.Lost {
 		r.leave(l.Document, l.Reason)
@@ -76,9 +76,9 @@ func (r *repair) wakeTasks(ctx context.Context) error {
 // repair is one Repair in work.
 type repair struct {
 	*checker
-	embedder ingest.Embedder
-	held     map[string]bool // by vector: the store has its values
-	done     Repaired
+	embedders []ingest.Embedder
+	held      map[string]bool // by vector: the store has its values
+	done      Repaired
 }
 
 // deleteStrays deletes collection by collection; the rows are asked once more right before.
@@ -201,15 +201,17 @@ func (r *repair) pay(ctx context.Context, v versionRow, pieces []piece, vectors 
 	if len(missing) == 0 {
 		return "", nil
 	}
-	if r.embedder == nil || r.embedder.Model().Key != v.model {
-		return fmt.Sprintf("%d vectors were made by %q, which is not the configured model; upload it again with force", len(missing), v.model), nil
+	i := slices.IndexFunc(r.embedders, func(e ingest.Embedder) bool { return e.Model().Key == v.model })
+	if i < 0 {
+		return fmt.Sprintf("%d vectors were made by %q, which is no configured model; upload it again with force", len(missing), v.model), nil
 	}
-	for part := range slices.Chunk(missing, max(1, r.embedder.BatchSize())) {
+	embedder := r.embedders[i]
+	for part := range slices.Chunk(missing, max(1, embedder.BatchSize())) {
 		texts := make([]string, len(part))
 		for i, p := range part {
 			texts[i] = p.text
 		}
-		got, err := r.embedder.Embed(ctx, texts)
+		got, err := embedder.Embed(ctx, texts)
 		if err != nil {
 			return "", fmt.Errorf("embed: %w", err)
 		}

@@ -33,7 +33,7 @@ func (s Settings) Policy() *taskstate.Policy { return new(s.Shared.Policy()) }
 // Inspected is an open installation. Close it.
 type Inspected struct {
 	fsck.Evidence
-	Embedder ingest.Embedder
+	Embedders []ingest.Embedder
 	// Without names what the settings do not lead to, and so is not looked at.
 	Without []string
 
@@ -59,7 +59,7 @@ func Open(ctx context.Context, env *process.Env, s Settings) (*Inspected, error)
 		p.Close()
 		return nil, err
 	}
-	out.Embedder = p.Embedder
+	out.Embedders = append([]ingest.Embedder{p.Embedder}, p.Earlier...)
 	return out, nil
 }
 
