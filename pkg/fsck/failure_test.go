@@ -78,15 +78,15 @@ func TestACheckThatCannotLookSaysWhatItWasAt(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, databases["sqlite"](t))
 	for want, spoil := range map[string]func(e *fsck.Evidence){
-		"look at the queue: away":                     func(e *fsck.Evidence) { e.Queue = lostQueue{w.queue, errAway, nil} },
-		"check dead letters: away":                    func(e *fsck.Evidence) { e.Queue = lostQueue{w.queue, nil, errAway} },
-		"check documents: vectors of base " + base:    func(e *fsck.Evidence) { e.Vectors = lostVectors{VectorStore: w.vectors, get: errAway} },
-		"check vectors: list base " + base + ": away": func(e *fsck.Evidence) { e.Vectors = lostVectors{VectorStore: w.vectors, list: errAway} },
-		"check vectors: base " + base + ": away":      func(e *fsck.Evidence) { e.Vectors = lostVectors{VectorStore: w.vectors, query: errAway} },
-		"read the client log: line 2":                 func(e *fsck.Evidence) { e.Client = strings.NewReader("{}\nno record\n") },
-		"read effects: line 1":                        func(e *fsck.Evidence) { e.Effects = strings.NewReader("[]\n") },
-		"read acknowledgements: away":                 func(e *fsck.Evidence) { e.Acks = iotest.ErrReader(errAway) },
-		"check the partitions: line 1":                func(e *fsck.Evidence) { e.Moves = strings.NewReader(`{"partition":"one"}` + "\n") },
+		"look at the queue: away":                        func(e *fsck.Evidence) { e.Queue = lostQueue{w.queue, errAway, nil} },
+		"check dead letters: away":                       func(e *fsck.Evidence) { e.Queue = lostQueue{w.queue, nil, errAway} },
+		"check documents: vectors of collection " + base: func(e *fsck.Evidence) { e.Vectors = lostVectors{VectorStore: w.vectors, get: errAway} },
+		"check vectors: list base " + base + ": away":    func(e *fsck.Evidence) { e.Vectors = lostVectors{VectorStore: w.vectors, list: errAway} },
+		"check vectors: base " + base + ": away":         func(e *fsck.Evidence) { e.Vectors = lostVectors{VectorStore: w.vectors, query: errAway} },
+		"read the client log: line 2":                    func(e *fsck.Evidence) { e.Client = strings.NewReader("{}\nno record\n") },
+		"read effects: line 1":                           func(e *fsck.Evidence) { e.Effects = strings.NewReader("[]\n") },
+		"read acknowledgements: away":                    func(e *fsck.Evidence) { e.Acks = iotest.ErrReader(errAway) },
+		"check the partitions: line 1":                   func(e *fsck.Evidence) { e.Moves = strings.NewReader(`{"partition":"one"}` + "\n") },
 		"check the copies: away": func(e *fsck.Evidence) {
 			e.Copies = func(context.Context, func(string, taskstate.Status)) error { return errAway }
 		},
