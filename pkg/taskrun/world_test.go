@@ -207,12 +207,14 @@ func bubble(t *testing.T, f func(t *testing.T)) {
 type meter struct {
 	mu        sync.Mutex
 	now, most int
+	begun     int
 }
 
 func (m *meter) add(n int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.now += n
+	m.begun += max(n, 0)
 	m.most = max(m.most, m.now)
 }
 
@@ -220,6 +222,14 @@ func (m *meter) read() (now, most int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.now, m.most
+}
+
+// since counts what has begun since the last call.
+func (m *meter) since() (begun int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	begun, m.begun = m.begun, 0
+	return begun
 }
 
 func (m *meter) reset() {
