@@ -213,7 +213,7 @@ func TestDocumentsWaitForAUsableModel(t *testing.T) {
 
 	p, c = dev("right", "other")
 	second := c.accepted("b.txt", prose("opal", 3)).TaskID
-	waits(c, second, "DIMENSION_MISMATCH", "EMBEDDING_MODEL")
+	waits(c, second, "DIMENSION_MISMATCH", "EMBEDDING_PREVIOUS_MODEL")
 	require.Contains(t, c.search("jasper", "", 1)[0].Text, "jasper", "by its words")
 	p.stop()
 	sound()
