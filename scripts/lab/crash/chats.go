@@ -37,13 +37,21 @@ func chat(_ context.Context, t *trial) error {
 	return nil
 }
 
-// confirmed waits until the offset has moved, or the point was met.
+// confirmed waits until the offset has moved and the answers are written down, or the point was met: a process that dies between
+// sending an answer and writing it down may send it twice, and that is another scene's.
 func confirmed(ctx context.Context, t *trial) error {
-	return await.Until(ctx, fireLimit, lookEvery, func(context.Context) error {
-		if t.acted() || t.bot.Confirmed() {
+	return await.Until(ctx, fireLimit, lookEvery, func(ctx context.Context) error {
+		switch n, err := t.count(ctx, "SELECT COUNT(*) FROM telegram_reply WHERE reply_id = 0"); {
+		case t.acted():
 			return nil
+		case err != nil:
+			return err
+		case !t.bot.Confirmed():
+			return errors.New("updates are not confirmed")
+		case n > 0:
+			return fmt.Errorf("%d answers are not written down", n)
 		}
-		return errors.New("updates are not confirmed")
+		return nil
 	})
 }
 
