@@ -37,6 +37,7 @@ type Server struct {
 	Messages []*Message
 	Calls    map[string]int // by method
 	Early    int            // messages that came while Telegram wanted to hear none (429)
+	Hold     chan struct{}  // not nil: a message is there, and its answer comes when this is closed
 
 	mu      sync.Mutex
 	arrived chan struct{} // closed when there is an update, or a webhook
@@ -218,6 +219,18 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 		result, _ = s.answer(method, form)
+	}
+	if method == "sendMessage" {
+		s.mu.Lock()
+		hold := s.Hold
+		s.mu.Unlock()
+		if hold != nil {
+			select {
+			case <-hold:
+			case <-r.Context().Done():
+				return
+			}
+		}
 	}
 	if no, is := result.(refused); is {
 		write(w, no.status, map[string]any{"ok": false, "error_code": no.status, "description": no.text})

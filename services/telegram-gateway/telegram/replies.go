@@ -183,6 +183,7 @@ func (r *replies) tell(ctx context.Context, x reply, text string, last bool) err
 		return err
 	}
 	id := x.id
+	ctx = context.WithoutCancel(ctx) // a call that was begun is heard to its end, for Telegram may have done it; it has its own limit
 	if id == 0 {
 		crash.Point("telegram.before_send")
 		id, err = r.api.say(ctx, x.chat, x.message, text)

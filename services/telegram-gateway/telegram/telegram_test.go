@@ -493,6 +493,33 @@ func TestALastEditThatIsNotWrittenDown(t *testing.T) {
 	require.Len(t, s.last(7), 1)
 }
 
+// A bot that is stopped while a message is on its way hears the answer and writes it down: the next one does not send it again.
+func TestAStopWaitsForWhatIsBeingSent(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, databases["sqlite"])
+	hold, stopped := make(chan struct{}), make(chan struct{})
+	s.With(func() { s.Hold = hold })
+	s.Message(7, 1, "A note.", nil)
+	s.start(s.config())
+	s.eventually("it is sent", func() bool { return len(s.Messages) == 1 })
+	go func() {
+		defer close(stopped)
+		s.stop()
+	}()
+	select {
+	case <-stopped: // it has not waited
+	case <-time.After(300 * time.Millisecond):
+	}
+	s.With(func() { s.Hold = nil })
+	close(hold)
+	<-stopped
+	s.start(s.config())
+	s.takeIn("ada")
+	s.finish(s.documents("ada")[0].ID, "")
+	s.allTold()
+	s.With(func() { require.Len(t, s.Messages, 1) })
+}
+
 // A Bot API that is not at TELEGRAM_API_URL is no closed chat: the reply waits for it.
 func TestAWrongAddressLosesNoReply(t *testing.T) {
 	t.Parallel()
