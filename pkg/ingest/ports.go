@@ -43,11 +43,8 @@ type Deps struct {
 	Tasks map[string]tasks.Type
 }
 
-// EmbedderOf returns the embedder that a base's vectors were made with, that of new bases when it has none yet. nil: no model of
-// this process made them.
-func (d Deps) EmbedderOf(base Model) Embedder { return EmbedderOf(base, d.Embedder, d.Earlier) }
-
-// EmbedderOf chooses between the embedder of new bases and those of earlier ones, as Deps.EmbedderOf does.
+// EmbedderOf returns the embedder that a base's vectors were made with; now, that of new bases, when it has none yet. nil: neither now nor
+// one of the earlier ones made them.
 func EmbedderOf(base Model, now Embedder, earlier []Embedder) Embedder {
 	if now != nil && (base.Key == "" || base.Same(now.Model())) {
 		return now

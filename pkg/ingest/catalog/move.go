@@ -71,16 +71,21 @@ func (a *Catalog) StaysClosed(ctx context.Context, base, shadow string, d time.D
 
 // changeBase runs a statement over one base and reports whether it changed it.
 func (a *Catalog) changeBase(ctx context.Context, statement string, args func(m taskstate.DBClock) []any) (changed bool, err error) {
-	err = a.d.Store.InTx(ctx, func(ctx context.Context, tx taskstate.Tx, m taskstate.DBClock) error {
-		res, err := tx.ExecContext(ctx, a.q.Get(statement), args(m)...)
-		if err != nil {
-			return err
-		}
-		n, err := res.RowsAffected()
-		changed = n > 0
+	err = a.d.Store.InTx(ctx, func(ctx context.Context, tx taskstate.Tx, m taskstate.DBClock) (err error) {
+		changed, err = a.changed(ctx, tx, statement, args(m)...)
 		return err
 	})
 	return changed, err
+}
+
+// changed runs a statement and reports whether it changed a row.
+func (a *Catalog) changed(ctx context.Context, tx taskstate.Tx, statement string, args ...any) (bool, error) {
+	res, err := tx.ExecContext(ctx, a.q.Get(statement), args...)
+	if err != nil {
+		return false, err
+	}
+	n, err := res.RowsAffected()
+	return n > 0, err
 }
 
 // Moved makes a shadow the base's collection, and retires the one before. False when the base is not closed any more, or the shadow
@@ -92,14 +97,9 @@ func (a *Catalog) Moved(ctx context.Context, base, shadow string) (moved bool, e
 		if err != nil {
 			return err
 		}
-		res, err := tx.ExecContext(ctx, a.q.Get("BaseMoved"), m.Now, base, shadow, m.Now)
-		if err != nil {
+		if moved, err = a.changed(ctx, tx, "BaseMoved", m.Now, base, shadow, m.Now); err != nil || !moved {
 			return err
 		}
-		if n, err := res.RowsAffected(); err != nil || n == 0 {
-			return err
-		}
-		moved = true
 		return a.retire(ctx, tx, m, base, b.Collection)
 	})
 	return moved, err

@@ -214,15 +214,12 @@ func (r paying) embed(ctx context.Context, indexes []int, batch string) ([]embed
 	if err := crash.Fault("worker.before_embed"); err != nil {
 		return nil, err
 	}
-	vectors, err := r.embedder.Embed(ctx, texts)
+	vectors, err := oneEach(ctx, r.embedder, texts)
 	if err != nil {
 		return nil, err
 	}
 	if err := crash.Fault("worker.after_embed"); err != nil {
 		return nil, err
-	}
-	if len(vectors) != len(texts) {
-		return nil, ingest.Transient(ingest.CodeEmbed, "%d vectors came for %d texts", len(vectors), len(texts))
 	}
 	entries := make([]embedcache.Entry, len(indexes))
 	for n, i := range indexes {
@@ -238,6 +235,15 @@ func (r paying) embed(ctx context.Context, indexes []int, batch string) ([]embed
 		r.vectors.put(e.Hash, e.Vector)
 	}
 	return entries, nil
+}
+
+// oneEach embeds texts. Beside the Embedder's errors: CodeEmbed, transient, when there is not one vector for each text.
+func oneEach(ctx context.Context, e ingest.Embedder, texts []string) ([][]float32, error) {
+	vectors, err := e.Embed(ctx, texts)
+	if err == nil && len(vectors) != len(texts) {
+		err = ingest.Transient(ingest.CodeEmbed, "%d vectors came for %d texts", len(vectors), len(texts))
+	}
+	return vectors, err
 }
 
 // agreeOnModel makes the base's model that of its first vectors, and refuses vectors that do not fit it.

@@ -119,7 +119,7 @@ func (r *run) load(ctx context.Context) error {
 // chooseEmbedder takes the one that the base's vectors are made with, before anything is paid for.
 // DIMENSION_MISMATCH, which waits for a person, when this process has none.
 func (r *run) chooseEmbedder() error {
-	if r.embedder = r.w.d.EmbedderOf(r.work.baseModel); r.embedder == nil {
+	if r.embedder = ingest.EmbedderOf(r.work.baseModel, r.w.d.Embedder, r.w.d.Earlier); r.embedder == nil {
 		return otherModel(r.work.baseModel, r.w.d.Embedder.Model())
 	}
 	return nil

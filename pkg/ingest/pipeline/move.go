@@ -69,7 +69,8 @@ func (w *Worker) MoveCosts(ctx context.Context, base string) (documents, tokens 
 	return documents, tokens, err
 }
 
-// Move makes the vectors of a base anew with this process's model, and then has searches use them. report is told documents.
+// Move makes the vectors of a base anew with this process's model, and then has searches use them. report gets the documents that
+// are done, and all.
 // Errors: those of the Embedder and the VectorStore, *ingest.Failure; CodeDimension, suspended, when it is given up for a move to another
 // model; ingest.ErrBaseNotFound.
 func (w *Worker) Move(ctx context.Context, base ingest.Base, report func(done, total int)) (moved int64, err error) {
@@ -309,15 +310,12 @@ func (m *moving) pay(ctx context.Context, model string, hashes []embedcache.Text
 	for i, h := range hashes {
 		some[i] = texts[h]
 	}
-	made, err := m.w.d.Embedder.Embed(ctx, some)
+	made, err := oneEach(ctx, m.w.d.Embedder, some)
 	if err != nil && ingest.AsFailure(err).Permanent {
 		return m.refused(ctx, model, hashes, texts, err)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("move the knowledge base: %w", err)
-	}
-	if len(made) != len(some) {
-		return nil, ingest.Transient(ingest.CodeEmbed, "%d vectors came for %d texts", len(made), len(some))
 	}
 	entries := make([]embedcache.Entry, len(hashes))
 	for i, h := range hashes {

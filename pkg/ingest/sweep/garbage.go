@@ -144,10 +144,10 @@ func (a garbageSweep) deleteFrom(ctx context.Context, base string, pass int, ids
 		return err
 	}
 	for _, c := range collections {
-		if err := a.d.Vectors.Delete(ctx, c, ids); err != nil || pass == 0 {
-			if err != nil {
-				return err
-			}
+		if err := a.d.Vectors.Delete(ctx, c, ids); err != nil {
+			return err
+		}
+		if pass == 0 {
 			continue
 		}
 		left, err := a.d.Vectors.Get(ctx, c, ids, false)
