@@ -169,6 +169,20 @@ type Publisher interface {
 	Publish(ctx context.Context, envelopes []*pb.TaskEnvelope) (ids []string, err error)
 }
 
+// Place is where a queue has a delivery.
+type Place struct {
+	Stream     string
+	Consumer   string        // who was given it and has not acknowledged it; empty: nobody
+	Idle       time.Duration // since it was given
+	Deliveries int64         // how often it was given
+}
+
+// Locator is a Publisher that can say where deliveries are.
+type Locator interface {
+	// Locate returns where the delivery of an id is; nil: it was settled, or is none of this queue's.
+	Locate(ctx context.Context, id string) (*Place, error)
+}
+
 // DeadLetterWriter writes dead letters. It is safe for concurrent use.
 type DeadLetterWriter interface {
 	// DeadLetters writes entries to the dead letter queue; an implementation without one does nothing.

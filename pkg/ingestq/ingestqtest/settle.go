@@ -44,6 +44,37 @@ func testAdoptGone(t *testing.T, f Features, b Bench) {
 	}
 }
 
+func testLocate(t *testing.T, _ Features, b Bench) {
+	if b.Locator == nil {
+		t.Skip("nothing can say where deliveries are")
+	}
+	one, where := b.Member(), b.Locator()
+	locate := func(id string) *ingestq.Place {
+		t.Helper()
+		p, err := where.Locate(t.Context(), id)
+		require.NoError(t, err)
+		return p
+	}
+	require.Nil(t, locate("1-1"), "of an empty queue")
+	ids := publish(t, one, 2)
+	p := locate(ids[1])
+	require.NotEmpty(t, p.Stream)
+	require.Equal(t, ingestq.Place{Stream: p.Stream}, *p, "nobody was given it")
+	readAll(t, one, 2)
+	p = locate(ids[1])
+	require.Equal(t, one.Name(), p.Consumer)
+	require.EqualValues(t, 1, p.Deliveries)
+	b.DeleteData(ids[1])
+	require.Equal(t, one.Name(), locate(ids[1]).Consumer, "its data is gone")
+	require.NoError(t, one.Ack(t.Context(), ids...))
+	if p := locate(ids[0]); p != nil { // until it is trimmed
+		require.Empty(t, p.Consumer)
+	}
+	for _, id := range []string{ids[1], "", "x", "k:0:1", "7:1-1", "-", "0-0", "99999999999999999999-0"} {
+		require.Nil(t, locate(id), id)
+	}
+}
+
 func testPending(t *testing.T, _ Features, b Bench) {
 	one, two := b.Member(), b.Member()
 	ids := publish(t, one, 3)

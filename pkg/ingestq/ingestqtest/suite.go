@@ -48,6 +48,8 @@ type Bench struct {
 	Kill func(member ingestq.PendingQueue)
 	// Rest makes a member stop reading for the others, where streams have owners; nil: any member reads any stream.
 	Rest func(member ingestq.PendingQueue)
+	// Locator says where deliveries are; nil: nothing can.
+	Locator func() ingestq.Locator
 	// Clock is the queue's own time.
 	Clock func() time.Time
 	// Probe asks the server for a sign of life over a connection that no member uses. It is called from another goroutine, all
@@ -70,6 +72,7 @@ func Run(t *testing.T, features Features, open func(t *testing.T) Bench) {
 		"AdoptOfGoneDeliveriesFindsNone":        testAdoptGone,
 		"PendingTellsWhoHasWhat":                testPending,
 		"PendingPages":                          testPendingPages,
+		"LocateTellsWhoHasADelivery":            testLocate,
 		"PendingSeesOldBehindYoung":             testPendingOldBehindYoung,
 		"RequeueCopiesOnlyWhatItAcknowledged":   testRequeue,
 		"TwoWhoSettleAtOnceMakeOneCopy":         testRequeueRace,

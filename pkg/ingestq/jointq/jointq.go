@@ -49,6 +49,7 @@ func splitID(id string) (queue int, own string) {
 type Publishing interface {
 	ingestq.Publisher
 	ingestq.Described
+	ingestq.Locator
 	// StreamLength counts entries, read or not.
 	StreamLength(ctx context.Context) (int64, error)
 }
@@ -72,6 +73,12 @@ func (p *Publisher) queueOf(taskType string) int {
 		return second
 	}
 	return first
+}
+
+// Locate implements ingestq.Locator.
+func (p *Publisher) Locate(ctx context.Context, id string) (*ingestq.Place, error) {
+	queue, own := splitID(id)
+	return p.queues[queue].Locate(ctx, own)
 }
 
 // Destination implements ingestq.Described.

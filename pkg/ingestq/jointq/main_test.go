@@ -116,6 +116,12 @@ func (r *rig) do(t testing.TB, args ...string) rueidis.RedisMessage {
 func (r *rig) bench(t *testing.T, carrier int) ingestqtest.Bench {
 	cfg := r.cfgs[carrier]
 	return ingestqtest.Bench{
+		Locator: func() ingestq.Locator {
+			publisher := func(at int) *redisq.Publisher {
+				return redisq.NewPublisher(r.client(t), r.cfgs[at], r.log(), time.Now, nil)
+			}
+			return NewPublisher(publisher(first), publisher(second), func(string) bool { return carrier == second })
+		},
 		Member: func() ingestq.PendingQueue {
 			return r.member(t, func(o *Options) { o.Second = func(string) bool { return carrier == second } })
 		},

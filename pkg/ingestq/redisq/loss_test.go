@@ -17,6 +17,7 @@ import (
 	"github.com/millweir/millweir/pkg/ingestq"
 	"github.com/millweir/millweir/pkg/labserver"
 	"github.com/millweir/millweir/pkg/redisclient"
+	"github.com/millweir/millweir/pkg/streammq/stream"
 	pb "github.com/millweir/millweir/proto"
 )
 
@@ -397,4 +398,31 @@ func TestABlockedReadStallsNobody(t *testing.T) {
 		fastest = min(fastest, time.Since(start))
 	}
 	require.Less(t, fastest, readSlice/4)
+}
+
+// A call that missed the group before another one made it tries again: for it the group is not missing again.
+func TestACallThatMissedTheGroupBeforeItWasMade(t *testing.T) {
+	t.Parallel()
+	url := labserver.RedisURL(t)
+	r, fixed := newRig(t, url), time.Now()
+	q := New(newTestClient(t, url), r.cfg, slog.New(slog.DiscardHandler), func() time.Time { return fixed }, nil)
+	_, err := q.Read(t.Context(), 1, 0) // makes the group
+	require.NoError(t, err)
+	r.do(t, "XGROUP", "DESTROY", r.cfg.StreamKey, r.cfg.Group)
+	question := func() error {
+		return q.client.Do(t.Context(), q.client.B().Xpending().Key(r.cfg.StreamKey).Group(r.cfg.Group).Build()).Error()
+	}
+	calls := 0
+	require.NoError(t, q.healing(t.Context(), func() error {
+		err := question()
+		if calls++; calls == 1 {
+			require.True(t, stream.IsMissing(err), "%v", err)
+			require.NoError(t, q.healing(t.Context(), question), "another call misses it and makes it")
+		}
+		return err
+	}))
+	require.Equal(t, 2, calls)
+
+	r.do(t, "XGROUP", "DESTROY", r.cfg.StreamKey, r.cfg.Group)
+	require.ErrorIs(t, q.healing(t.Context(), question), ingestq.ErrUnavailable, "it is missing again within the pause")
 }

@@ -106,7 +106,8 @@ func (r *rig) do(t testing.TB, args ...string) rueidis.RedisMessage {
 
 func (r *rig) bench(t *testing.T) ingestqtest.Bench {
 	return ingestqtest.Bench{
-		Member: func() ingestq.PendingQueue { return r.queue(nil) },
+		Member:  func() ingestq.PendingQueue { return r.queue(nil) },
+		Locator: func() ingestq.Locator { return r.queue(nil) },
 		DeadLetters: func() []map[string]string {
 			entries, err := r.raw.Do(t.Context(), r.raw.B().Xrange().Key(r.cfg.DLQKey).Start("-").End("+").Build()).AsXRange()
 			require.NoError(t, err)

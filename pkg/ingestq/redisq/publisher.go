@@ -205,6 +205,27 @@ func (p *Publisher) Stats(ctx context.Context) (ingestq.Stats, error) {
 	return stats, nil
 }
 
+// Locate implements ingestq.Locator.
+func (p *Publisher) Locate(ctx context.Context, id string) (*ingestq.Place, error) {
+	if _, ok := stream.ParseID(id); !ok {
+		return nil, nil
+	}
+	call, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	held, err := stream.PendingEntries(call, p.client, p.cfg.StreamKey, p.cfg.Group, 0, id, 1)
+	if err != nil && !stream.IsMissing(err) {
+		return nil, failure(ctx, "look for entry "+id, err)
+	}
+	if len(held) == 1 && held[0].ID == id {
+		return &ingestq.Place{Stream: p.cfg.StreamKey, Consumer: held[0].Consumer, Idle: held[0].Idle, Deliveries: held[0].Deliveries}, nil
+	}
+	found, err := do(ctx, p.client, p.client.B().Xrange().Key(p.cfg.StreamKey).Start(id).End(id).Build()).AsXRange()
+	if err != nil || len(found) == 0 {
+		return nil, failure(ctx, "look for entry "+id, err)
+	}
+	return &ingestq.Place{Stream: p.cfg.StreamKey}, nil
+}
+
 // idBatches cuts ids into commands and leaves out what is no id, which would fail the whole command: a row may hold another
 // transport's.
 func idBatches(ids []string) [][]string {

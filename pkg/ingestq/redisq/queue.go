@@ -21,7 +21,8 @@ type Queue struct {
 	name  string
 	beats string // what heartbeat keys begin with
 
-	seen   atomic.Bool // the group was there: making it is no loss before
+	seen   atomic.Bool  // the group was there: making it is no loss before
+	heals  atomic.Int64 // how often heal made the group
 	healMu sync.Mutex
 	healed time.Time
 	pause  time.Duration
@@ -213,9 +214,10 @@ const (
 
 // healing runs do, and once more after the stream or group that it missed was made.
 func (q *Queue) healing(ctx context.Context, do func() error) error {
+	before := q.heals.Load()
 	err := do()
 	if stream.IsMissing(err) {
-		if err = q.heal(ctx, err); err == nil {
+		if err = q.heal(ctx, before, err); err == nil {
 			err = do()
 		}
 	}
@@ -239,10 +241,14 @@ func ask[T any](ctx context.Context, q *Queue, doing string, question func(ctx c
 
 // heal makes the group at 0, with its stream: one made at $ would never be given what was added before it. It does so at most so
 // often that somebody who deletes them in a loop costs neither CPU nor log (FastStream #2611, #2945, #3106).
-// Its error is ingestq.ErrUnavailable within the pause.
-func (q *Queue) heal(ctx context.Context, cause error) error {
+// Its error is ingestq.ErrUnavailable within the pause, but not for a call that may have missed the group before it was made: before
+// is q.heals when the call began.
+func (q *Queue) heal(ctx context.Context, before int64, cause error) error {
 	q.healMu.Lock()
 	defer q.healMu.Unlock()
+	if q.heals.Load() != before {
+		return nil
+	}
 	now := q.now()
 	since := now.Sub(q.healed)
 	if !q.healed.IsZero() && since >= 0 && since < q.pause {
@@ -255,6 +261,7 @@ func (q *Queue) heal(ctx context.Context, cause error) error {
 	if !made {
 		return nil // another member was faster
 	}
+	q.heals.Add(1)
 	if !q.seen.Load() {
 		q.log.InfoContext(ctx, "redisq: group made", slog.String("stream", q.cfg.StreamKey), slog.String("group", q.cfg.Group))
 		return nil

@@ -182,6 +182,11 @@ func (r *rig) deadLetters() []map[string]string {
 func (r *rig) bench() ingestqtest.Bench {
 	return ingestqtest.Bench{
 		Member: func() ingestq.PendingQueue { return r.member(nil) },
+		Locator: func() ingestq.Locator {
+			p, err := NewPublisher(r.client(), r.cfg, slog.New(slog.DiscardHandler), time.Now, nil)
+			require.NoError(r.t, err)
+			return p
+		},
 		DeadLetters: func() []map[string]string {
 			deadLetters := r.deadLetters()
 			for _, l := range deadLetters { // the stream is named beside it

@@ -157,6 +157,19 @@ func (p *Publisher) Streams(ctx context.Context) ([]redisq.StreamStats, error) {
 	})
 }
 
+// Locate implements ingestq.Locator.
+func (p *Publisher) Locate(ctx context.Context, id string) (*ingestq.Place, error) {
+	partition, entry, ok := splitID(id)
+	if !ok {
+		return nil, nil
+	}
+	one, err := p.at(ctx, partition)
+	if one == nil {
+		return nil, err
+	}
+	return one.Locate(ctx, entry)
+}
+
 const (
 	lookEvery   = 5 * time.Second // at the topic's number of partitions, and for the single stream
 	callTimeout = 3 * time.Second // of one command or pipeline that does not block
