@@ -48,6 +48,7 @@ type docxBody struct {
 	formula  formula
 	margin   *margin // nil: what stands beside the text is not read
 	graphics *office.Graphics
+	chunks   chunks
 }
 
 // read visits one part; a name that the archive does not have is skipped.
@@ -81,6 +82,8 @@ func (d *docxBody) Start(name string, attrs []xml.Attr) error {
 		d.hidden = false
 	case "t":
 		d.inText = true
+	case "altChunk":
+		return d.chunk(office.Attr(attrs, "id"))
 	case "footnote", "endnote":
 		d.note = office.Attr(attrs, "id")
 	case "tbl":

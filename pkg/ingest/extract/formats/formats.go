@@ -45,7 +45,7 @@ type Reader struct {
 // Registry holds the readers: a new format is one line here and one file beside it.
 var Registry = []Reader{
 	{Name: "pdf", Version: 3, Types: []string{document.TypePDF}, PDF: true, Read: readPDF},
-	{Name: "docx", Version: 3, Types: []string{document.TypeDOCX}, Read: docx.Read},
+	{Name: "docx", Version: 4, Types: []string{document.TypeDOCX}, Read: docx.Read},
 	{Name: "html", Version: 2, Types: []string{document.TypeHTML}, Read: html.Read},
 	{Name: "markdown", Version: 3, Types: []string{document.TypeMarkdown}, Read: markdown.Read},
 	{Name: "pptx", Version: 2, Types: []string{document.TypePPTX}, Read: pptx.Read},
@@ -167,7 +167,7 @@ func inner(outer *document.Input, depth int) func(context.Context, string, []byt
 	}
 }
 
-// readInner reads a file that a document carries, below its name.
+// readInner reads a file that a document carries, below its name where it has a level.
 func readInner(ctx context.Context, in *document.Input, name string, out *document.Sink, level int) (err error) {
 	accept := detect.Config{}
 	if in.Recognize != nil {
@@ -180,8 +180,10 @@ func readInner(ctx context.Context, in *document.Input, name string, out *docume
 	if !ok {
 		return document.Unsupported("no reader for %s", in.MediaType)
 	}
-	if err := out.Block(ingest.Block{Kind: ingest.BlockHeading, Level: level, Text: document.CleanTitle(name)}); err != nil {
-		return err
+	if level > 0 {
+		if err := out.Block(ingest.Block{Kind: ingest.BlockHeading, Level: level, Text: document.CleanTitle(name)}); err != nil {
+			return err
+		}
 	}
 	out.ReadBy(r.String())
 	ex, err := r.Read(ctx, in, out)

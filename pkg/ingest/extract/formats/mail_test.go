@@ -30,8 +30,8 @@ func letter(subject, text string, files ...string) string {
 	return s + "--XX--\r\n"
 }
 
-// readMail detects and reads a file in this process.
-func readMail(t *testing.T, name, content string) (ingest.Extraction, []string, error) {
+// readFile detects and reads a file in this process.
+func readFile(t *testing.T, name, content string) (ingest.Extraction, []string, error) {
 	t.Helper()
 	mediaType, err := detect.File(strings.NewReader(content), int64(len(content)), name)
 	require.NoError(t, err)
@@ -73,7 +73,7 @@ func TestAMessageAndWhatItCarries(t *testing.T) {
 	docx := string(extracttest.DocxOf(t, strings.NewReader("<w:p><w:r><w:t>of the file</w:t></w:r></w:p>")))
 	inside := letter("Inner", "inner text", "c.txt", "deepest")
 	text := letter("=?utf-8?q?Caf=C3=A9?=", "First.\r\n\r\nSecond.", "b.docx", docx, "x.bin", "\x00\x01\x02\xff", "fwd.eml", inside, "../../etc/passwd", "p", "", "q", "b.docx", "r")
-	ex, lines, err := readMail(t, "a.eml", text)
+	ex, lines, err := readFile(t, "a.eml", text)
 	require.NoError(t, err)
 	require.Equal(t, []string{
 		"# Café", "p From: Ann <a@example.org>\nTo: b@example.org\nDate: Tue, 24 Nov 2026 10:00:00 +0000\nAttachments: b.docx, x.bin, fwd.eml, ../../etc/passwd, attachment-5, b.docx",
@@ -104,7 +104,7 @@ func TestInlinePartsAreNoAttachments(t *testing.T) {
 	require.ElementsMatch(t, []string{
 		"seen.pdf as Apple's program sends it", "once.bin once", "kept.txt as Google's does", "message.eml From: b@example.org\r\nSubject: forwarded\r\n\r\ntext",
 	}, files)
-	_, lines, err := readMail(t, "a.eml", text)
+	_, lines, err := readFile(t, "a.eml", text)
 	require.NoError(t, err)
 	require.Contains(t, lines, "p The text.")
 	require.Contains(t, lines, "## logo.csv")
@@ -120,7 +120,7 @@ func TestTooManyAttachmentsAreNamed(t *testing.T) {
 		many = append(many, fmt.Sprint(i, ".txt"), "x")
 	}
 	text := letter("s", "t", many...)
-	ex, _, err := readMail(t, "a.eml", text)
+	ex, _, err := readFile(t, "a.eml", text)
 	require.NoError(t, err)
 	require.Len(t, ex.Warnings, 3)
 	require.Equal(t, `attachment "1000.txt" is no document: there are more than 1000`, ex.Warnings[0])
@@ -137,7 +137,7 @@ func TestTooManyAttachmentsAreNamed(t *testing.T) {
 
 func TestAPageOnlyMessage(t *testing.T) {
 	t.Parallel()
-	_, lines, err := readMail(t, "a.eml", head+"Subject: Page\r\nContent-Type: text/html; charset=utf-8\r\n\r\n<h2>Head</h2><p>one<script>no</script></p><table><tr><td>a</td><td>b</td></tr></table>")
+	_, lines, err := readFile(t, "a.eml", head+"Subject: Page\r\nContent-Type: text/html; charset=utf-8\r\n\r\n<h2>Head</h2><p>one<script>no</script></p><table><tr><td>a</td><td>b</td></tr></table>")
 	require.NoError(t, err)
 	require.Equal(t, []string{"## Head", "p one", "t a | b"}, lines[2:])
 }
@@ -148,7 +148,7 @@ func TestMailboxes(t *testing.T) {
 	for _, s := range []string{"one", "two"} {
 		box += "From a@example.org Tue Nov 24 10:00:00 2026\n" + strings.ReplaceAll(letter(s, "text "+s+"\r\n>From here on."), "\r\n", "\n") + "\n"
 	}
-	ex, lines, err := readMail(t, "inbox", box)
+	ex, lines, err := readFile(t, "inbox", box)
 	require.NoError(t, err)
 	require.Equal(t, document.TypeMBOX, ex.MediaType)
 	require.Equal(t, []string{"# one", "p text one\nFrom here on.", "# two", "p text two\nFrom here on."}, append(append(lines[0:1:1], lines[2:4]...), lines[5]))
@@ -172,7 +172,7 @@ func TestAMessageOfOutlook(t *testing.T) {
 		"__attach_version1.0_#00000000/__substg1.0_37010102", strings.Repeat("of file\n", 512), "__recip_version1.0_#00000000/__substg1.0_3001001F", wide("Nobody"),
 		"__attach_version1.0_#00000001/__substg1.0_3707001F", wide("logo.txt"), "__attach_version1.0_#00000001/__substg1.0_370E001F", wide("image/png"),
 		"__attach_version1.0_#00000001/__substg1.0_3712001F", wide("1@x"), "__attach_version1.0_#00000001/__substg1.0_37010102", strings.Repeat("of logo\n", 512))
-	ex, lines, err := readMail(t, "a.msg", string(file))
+	ex, lines, err := readFile(t, "a.msg", string(file))
 	require.NoError(t, err)
 	require.Equal(t, []string{
 		"# 主题 Subject", "p From: Ann <a@example.org>\nTo: Bob\nDate: Mon, 24 Nov 2025 16:00:00 +0000\nAttachments: a file.txt", "p First.", "p Second.", "## logo.txt",
