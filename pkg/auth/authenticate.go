@@ -42,7 +42,7 @@ func (k *Keys) Authenticate(ctx context.Context, secret string) (Principal, erro
 	e, known := k.cache.get(sum, now)
 	if !known {
 		var err error
-		if e, err = k.look(ctx, sum, now); err != nil {
+		if e, err = k.look(ctx, "KeyFind", sum, now); err != nil {
 			return Principal{}, err
 		}
 	}
@@ -107,8 +107,8 @@ func (k *Keys) lookCrowd(ctx context.Context, b *batcher.Batch[*guess]) error {
 }
 
 // look asks the database and keeps the answer, also that there is no such key.
-func (k *Keys) look(ctx context.Context, sum string, now time.Time) (entry, error) {
-	key, dbNow, err := k.find(ctx, sum)
+func (k *Keys) look(ctx context.Context, statement, sum string, now time.Time) (entry, error) {
+	key, dbNow, err := k.findBy(ctx, statement, sum)
 	if errors.Is(err, ErrInvalidKey) {
 		e := entry{at: now}
 		k.cache.put(sum, e)

@@ -19,22 +19,31 @@ const (
 	// shownLen is how much of a key is kept in the clear, so that its owner knows it again (4 characters of chance).
 	shownLen = 12
 
+	// sessionPrefix begins the secret of a session in the place of KeyPrefix, so that neither is ever taken for the other.
+	sessionPrefix = "mw_sess_"
+
 	base62 = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 )
 
 // NewSecret makes a key. It is shown once and never stored.
-func NewSecret() string {
-	head := KeyPrefix + randomBase62(secretLen)
+func NewSecret() string { return newSecret(KeyPrefix) }
+
+// newSecret makes a secret that begins so.
+func newSecret(prefix string) string {
+	head := prefix + randomBase62(secretLen)
 	return head + checksum(head)
 }
 
 // CheckShape tells without any look-up whether text can be a key: prefix, alphabet, checksum. ErrInvalidKey.
 // It sorts out typing errors and noise before the database is asked.
-func CheckShape(text string) error {
-	if len(text) != keyLen || !strings.HasPrefix(text, KeyPrefix) {
-		return fmt.Errorf("%w: not of the form %s and %d characters", ErrInvalidKey, KeyPrefix, secretLen+sumLen)
+func CheckShape(text string) error { return checkShape(text, KeyPrefix) }
+
+// checkShape is CheckShape for what begins so.
+func checkShape(text, prefix string) error {
+	if len(text) != keyLen || !strings.HasPrefix(text, prefix) {
+		return fmt.Errorf("%w: not of the form %s and %d characters", ErrInvalidKey, prefix, secretLen+sumLen)
 	}
-	for i := len(KeyPrefix); i < len(text); i++ {
+	for i := len(prefix); i < len(text); i++ {
 		if strings.IndexByte(base62, text[i]) < 0 {
 			return fmt.Errorf("%w: character outside of base62", ErrInvalidKey)
 		}

@@ -46,6 +46,8 @@ func (n NewKey) validate() error {
 		return fmt.Errorf("%w: %w", ErrInvalidInput, err)
 	}
 	switch {
+	case n.UserID == taskstate.System().UserID:
+		return fmt.Errorf("%w: the user id %q is the installation's own", ErrInvalidInput, n.UserID)
 	case strings.ContainsFunc(n.Name, unicode.IsControl):
 		return fmt.Errorf("%w: name must not have control characters", ErrInvalidInput)
 	case !utf8.ValidString(n.Name) || utf8.RuneCountInString(n.Name) > maxName:
@@ -158,7 +160,7 @@ func (k *Keys) insert(ctx context.Context, secret string, in NewKey) (Key, error
 			detail += fmt.Sprintf(", knowledge bases %s", bases)
 		}
 		_, err := tx.ExecContext(ctx, k.q.Get("KeyInsert"),
-			key.ID, key.UserID, key.Name, string(key.Role), key.Scopes.String(), bases, digest(secret), key.Shown, key.CreatedAt, expires)
+			key.ID, key.UserID, key.Name, string(key.Role), key.Scopes.String(), bases, digest(secret), key.Shown, key.CreatedAt, expires, nil)
 		if err != nil {
 			return err
 		}
@@ -234,10 +236,15 @@ func (k *Keys) Revoke(ctx context.Context, by audit.Source, id string) error {
 
 // find reads a key by its digest, with the database's clock. ErrInvalidKey when there is none.
 func (k *Keys) find(ctx context.Context, sum string) (Key, time.Time, error) {
+	return k.findBy(ctx, "KeyFind", sum)
+}
+
+// findBy is find by this statement.
+func (k *Keys) findBy(ctx context.Context, statement, sum string) (Key, time.Time, error) {
 	var now taskstate.DBTime
 	var key Key
 	err := k.db.Read(ctx, func(ctx context.Context, db taskstate.Tx) (err error) {
-		key, err = scanKey(db.QueryRowContext(ctx, k.q.Get("KeyFind"), sum), &now)
+		key, err = scanKey(db.QueryRowContext(ctx, k.q.Get(statement), sum), &now)
 		return err
 	})
 	if errors.Is(err, sql.ErrNoRows) {

@@ -231,6 +231,7 @@ func TestBadWishes(t *testing.T) {
 	b := open(t, taskstore.Config{DatabaseURL: "sqlite:" + filepath.Join(t.TempDir(), "a.db")})
 	for _, in := range []auth.NewKey{
 		{Role: taskstate.RoleUser}, {UserID: "a\xff", Role: taskstate.RoleUser, Scopes: auth.AllScopes()}, {UserID: "a", Role: "root"}, {UserID: "a", Role: taskstate.RoleUser, Scopes: auth.AllScopes(), TTL: -1},
+		{UserID: "system", Role: taskstate.RoleUser, Scopes: auth.AllScopes()}, {UserID: "system", Role: taskstate.RoleOperator, Scopes: auth.AllScopes()},
 		{UserID: "a\x1b[2J", Role: taskstate.RoleUser}, {UserID: "a", Name: "b\nc", Role: taskstate.RoleUser},
 		{UserID: "a", Name: fmt.Sprintf("%0191d", 1), Role: taskstate.RoleUser, Scopes: auth.AllScopes()}, {UserID: fmt.Sprintf("%0191d", 1), Role: taskstate.RoleUser, Scopes: auth.AllScopes()},
 	} {

@@ -4,6 +4,7 @@ package auth
 
 import (
 	"errors"
+	"fmt"
 
 	"github.com/millweir/millweir/pkg/taskstate"
 )
@@ -12,6 +13,10 @@ import (
 var (
 	// ErrInvalidKey: no key, not a key, unknown, expired or revoked. The caller is told no more than that.
 	ErrInvalidKey = errors.New("invalid API key")
+	// ErrSessionEnded (an ErrInvalidKey): there was such a session, and it is over.
+	ErrSessionEnded = fmt.Errorf("%w: the session has ended", ErrInvalidKey)
+	// ErrLoginUsed (an ErrInvalidKey): a session was made of this log-in before.
+	ErrLoginUsed = fmt.Errorf("%w: the log-in was used before", ErrInvalidKey)
 	// ErrKeyNotFound: no such key (an operator's question).
 	ErrKeyNotFound = errors.New("API key not found")
 )
@@ -24,7 +29,7 @@ type Principal struct {
 	UserID string
 	Role   taskstate.Role
 	Scopes Scopes
-	KeyID  string   // the API key's id; empty without one
+	KeyID  string   // the API key's id, of a session that of its key, or its own when it has none; empty without either
 	Bases  []string // ids of the knowledge bases that the key is limited to; nil: none, all of its user's
 }
 

@@ -15,13 +15,16 @@ const (
 	ScopeWrite  Scope = "write"  // upload, change, delete
 	ScopeSearch Scope = "search" // search alone; read has it too
 	ScopeUpload Scope = "upload" // take documents in alone; write has it too
+	ScopeStatus Scope = "status" // look at states alone, without names and texts of documents; read has it too
 )
 
 // allScopes are all there are, in the order in which they are shown.
-func allScopes() []Scope { return []Scope{ScopeRead, ScopeWrite, ScopeSearch, ScopeUpload} }
+func allScopes() []Scope {
+	return []Scope{ScopeRead, ScopeWrite, ScopeSearch, ScopeUpload, ScopeStatus}
+}
 
 // Scopes is a set of them, as it was asked for. The zero set is good for nothing.
-type Scopes struct{ read, write, search, upload bool }
+type Scopes struct{ read, write, search, upload, status bool }
 
 // of is the place of a scope in the set; nil: there is no such scope.
 func (s *Scopes) of(scope Scope) *bool {
@@ -34,6 +37,8 @@ func (s *Scopes) of(scope Scope) *bool {
 		return &s.search
 	case ScopeUpload:
 		return &s.upload
+	case ScopeStatus:
+		return &s.status
 	}
 	return nil
 }
@@ -41,7 +46,8 @@ func (s *Scopes) of(scope Scope) *bool {
 // AllScopes is read and write, which have the others.
 func AllScopes() Scopes { return Scopes{read: true, write: true} }
 
-// ParseScopes reads names; none at all is AllScopes. ErrInvalidInput names an unknown one.
+// ParseScopes reads names; none at all is AllScopes. ErrInvalidInput names an unknown one, and says that status stands alone:
+// what the others are good for shows what it hides.
 func ParseScopes(names ...string) (Scopes, error) {
 	if len(names) == 0 {
 		return AllScopes(), nil
@@ -50,9 +56,12 @@ func ParseScopes(names ...string) (Scopes, error) {
 	for _, name := range names {
 		place := s.of(Scope(name))
 		if place == nil {
-			return Scopes{}, fmt.Errorf("%w: scope %q is not read, write, search or upload", ErrInvalidInput, name)
+			return Scopes{}, fmt.Errorf("%w: scope %q is not read, write, search, upload or status", ErrInvalidInput, name)
 		}
 		*place = true
+	}
+	if s.status && s != (Scopes{status: true}) {
+		return Scopes{}, fmt.Errorf("%w: the scope status stands alone; the others show what it hides", ErrInvalidInput)
 	}
 	return s, nil
 }
@@ -60,7 +69,7 @@ func ParseScopes(names ...string) (Scopes, error) {
 // Has reports whether the set is good for a scope.
 func (s Scopes) Has(scope Scope) bool {
 	place := s.of(scope)
-	return place != nil && *place || scope == ScopeSearch && s.read || scope == ScopeUpload && s.write
+	return place != nil && *place || (scope == ScopeSearch || scope == ScopeStatus) && s.read || scope == ScopeUpload && s.write
 }
 
 // Names lists the set, read first.

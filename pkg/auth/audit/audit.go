@@ -31,11 +31,13 @@ const (
 	AccessDenied     Action = "access_denied" // a valid caller without the role or scope
 	KeyCreate        Action = "key_create"
 	KeyRevoke        Action = "key_revoke"
-	TaskRetry        Action = "task_retry" // also the replay of a DEAD or CANCELLED one
+	SessionOpen      Action = "session_open" // a log-in to the console; target: the key
+	TaskRetry        Action = "task_retry"   // also the replay of a DEAD or CANCELLED one
 	TaskCancel       Action = "task_cancel"
 	TaskDrop         Action = "task_drop"
 	TaskSuspend      Action = "task_suspend"
 	TaskResume       Action = "task_resume"
+	TaskBulk         Action = "task_bulk" // target: what is done to many tasks; detail: which, and why
 	DocumentDelete   Action = "document_delete"
 	BaseDelete       Action = "base_delete"
 	BaseChange       Action = "base_change"
@@ -45,13 +47,18 @@ const (
 	QueueTrim        Action = "queue_trim"    // topics and groups of streammq
 	QueueReset       Action = "queue_reset"
 	QueueDelete      Action = "queue_delete"
+	WorkerDrain      Action = "worker_drain" // target: the process
+	WorkerResume     Action = "worker_resume"
+
+	InstallationCheck  Action = "installation_check"  // target: check, or dry run of a repair
+	InstallationRepair Action = "installation_repair" // detail: why
 )
 
 // Actions lists them all.
 func Actions() []Action {
 	return []Action{
-		LoginFailed, AccessDenied, KeyCreate, KeyRevoke, TaskRetry, TaskCancel, TaskDrop, TaskSuspend, TaskResume, DocumentDelete, BaseDelete, BaseChange, EventRequeue,
-		DeadLetterReplay, DeadLetterDrop, QueueTrim, QueueReset, QueueDelete,
+		LoginFailed, AccessDenied, KeyCreate, KeyRevoke, SessionOpen, TaskRetry, TaskCancel, TaskDrop, TaskSuspend, TaskResume, TaskBulk, DocumentDelete, BaseDelete, BaseChange, EventRequeue,
+		DeadLetterReplay, DeadLetterDrop, QueueTrim, QueueReset, QueueDelete, WorkerDrain, WorkerResume, InstallationCheck, InstallationRepair,
 	}
 }
 

@@ -48,7 +48,7 @@ func (c Config) Validate() error {
 	if len(c.Secret) > 0 && len(c.Secret) < minSecret {
 		errs = append(errs, fmt.Errorf("JWT_SECRET: has %d bytes, HS256 needs at least %d", len(c.Secret), minSecret))
 	}
-	if err := checkURL(c.KeySetURL); c.KeySetURL != "" && err != nil {
+	if err := CheckURL(c.KeySetURL); c.KeySetURL != "" && err != nil {
 		errs = append(errs, fmt.Errorf("JWKS_URL: %w", err))
 	}
 	if c.Issuer == "" {
@@ -60,8 +60,8 @@ func (c Config) Validate() error {
 	return errors.Join(errs...)
 }
 
-// checkURL refuses a key set that others on the way could replace.
-func checkURL(text string) error {
+// CheckURL refuses the address of an issuer, or of its key set, whose content others on the way could replace.
+func CheckURL(text string) error {
 	u, err := url.Parse(text)
 	if err != nil || u.Host == "" || u.User != nil {
 		return errors.New("is not a URL without a login")

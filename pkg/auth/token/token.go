@@ -56,17 +56,10 @@ func Looks(text string) bool {
 }
 
 // Authenticate returns who holds the token. The user is sub; the word operator in scope (a text or a list; or scp) gives the
-// operator role, the words read and write limit what it is good for, and with neither of the two it is good for both.
+// operator role, the words that are scopes of keys limit what it is good for, and with none of them it is good for read and write.
 // Errors: auth.ErrInvalidKey; taskstate.ErrUnavailable (wrapped) when the issuer's keys cannot be fetched.
 func (v *Verifier) Authenticate(ctx context.Context, text string) (auth.Principal, error) {
-	if !Looks(text) {
-		return auth.Principal{}, refuse("not of a token's form, or longer than %d bytes", maxToken)
-	}
-	parsed, err := jwt.ParseSigned(text, v.algs)
-	if err != nil {
-		return auth.Principal{}, refuse("cannot be read, or its algorithm is not allowed")
-	}
-	c, err := v.verify(ctx, parsed)
+	c, err := v.read(ctx, text)
 	if err != nil {
 		return auth.Principal{}, err
 	}
@@ -76,13 +69,25 @@ func (v *Verifier) Authenticate(ctx context.Context, text string) (auth.Principa
 	return c.principal(), nil
 }
 
+// read returns the claims of a token whose signature is good, and puts them into more too; nothing else of them is judged.
+func (v *Verifier) read(ctx context.Context, text string, more ...any) (claims, error) {
+	if !Looks(text) {
+		return claims{}, refuse("not of a token's form, or longer than %d bytes", maxToken)
+	}
+	parsed, err := jwt.ParseSigned(text, v.algs)
+	if err != nil {
+		return claims{}, refuse("cannot be read, or its algorithm is not allowed")
+	}
+	return v.verify(ctx, parsed, more)
+}
+
 // refuse is the one answer to a bad token; the reason is for the log.
 func refuse(format string, args ...any) error {
 	return fmt.Errorf("%w: token: %s", auth.ErrInvalidKey, fmt.Sprintf(format, args...))
 }
 
 // verify checks the signature with the key that kid names, by an algorithm of that key, and returns the claims.
-func (v *Verifier) verify(ctx context.Context, parsed *jwt.JSONWebToken) (claims, error) {
+func (v *Verifier) verify(ctx context.Context, parsed *jwt.JSONWebToken, more []any) (claims, error) {
 	if len(parsed.Headers) != 1 {
 		return claims{}, refuse("it has not one signature")
 	}
@@ -102,7 +107,7 @@ func (v *Verifier) verify(ctx context.Context, parsed *jwt.JSONWebToken) (claims
 		return claims{}, refuse("its algorithm is not that of its key")
 	}
 	var c claims
-	if err := parsed.Claims(key.key, &c.Claims, &c); err != nil {
+	if err := parsed.Claims(key.key, append([]any{&c.Claims, &c}, more...)...); err != nil {
 		return claims{}, refuse("its signature is wrong, or its claims cannot be read")
 	}
 	return c, nil
@@ -134,7 +139,7 @@ func (v *Verifier) check(c claims) error {
 	want := jwt.Expected{Issuer: v.cfg.Issuer, AnyAudience: jwt.Audience{v.cfg.Audience}, Time: v.now()}
 	// A token is bad from exp on (RFC 7519 §4.1.4); the library is content with exp itself.
 	wrong := c.ValidateWithLeeway(want, leeway-time.Nanosecond)
-	bad := auth.CheckUserID(c.Subject)
+	bad := checkSubject(c.Subject)
 	switch {
 	case c.Expiry == nil || c.NotBefore == nil:
 		return refuse("exp or nbf is missing")
@@ -142,8 +147,6 @@ func (v *Verifier) check(c claims) error {
 		return refuse("%s", wrong)
 	case bad != nil:
 		return refuse("sub: %s", bad)
-	case c.Subject == auth.LocalUser || c.Subject == taskstate.System().UserID:
-		return refuse("sub is a name of ours")
 	}
 	return nil
 }
@@ -154,15 +157,14 @@ func (c claims) principal() auth.Principal {
 	var named []string
 	for _, text := range append(c.Scope, c.Scp...) {
 		for _, word := range strings.Fields(text) {
-			switch word {
-			case operatorScope:
+			if word == operatorScope {
 				p.Role = taskstate.RoleOperator
-			case string(auth.ScopeRead), string(auth.ScopeWrite):
+			} else if _, err := auth.ParseScopes(word); err == nil {
 				named = append(named, word)
 			}
 		}
 	}
-	p.Scopes, _ = auth.ParseScopes(named...) // the two words are known
+	p.Scopes, _ = auth.ParseScopes(named...) // status beside another one is good for nothing
 	return p
 }
 

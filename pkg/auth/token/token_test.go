@@ -112,6 +112,9 @@ func TestRoleAndScopes(t *testing.T) {
 		{nil, false, "read,write"},
 		{map[string]any{"scope": "openid profile"}, false, "read,write"},
 		{map[string]any{"scope": "openid read"}, false, "read"},
+		{map[string]any{"scope": "search upload"}, false, "search,upload"},
+		{map[string]any{"scope": "operator status"}, true, "status"},
+		{map[string]any{"scope": "status write"}, false, ""}, // which no key can have
 		{map[string]any{"scope": []string{"write"}}, false, "write"},
 		{map[string]any{"scope": "operator"}, true, "read,write"},
 		{map[string]any{"scope": "operator read"}, true, "read"},
