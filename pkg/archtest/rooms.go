@@ -61,6 +61,9 @@ var rooms = []room{
 	{"pkg/taskrun/internal/local", []string{"pkg/pause", "pkg/taskstate", "pkg/ingestq", "pkg/telemetry"}},
 	{"pkg/mirror", []string{"pkg/crash", "pkg/pause", "proto", "pkg/taskstate", "pkg/ingestq", "pkg/sqldb", "pkg/telemetry"}},
 	{"pkg/tasks", []string{"pkg/batcher", "pkg/crash", "pkg/ingestq", "pkg/outbox", "pkg/sqldb", "pkg/taskrun", "pkg/taskstate"}},
+	{"pkg/tasks/filter", []string{"pkg/taskstate"}}, // the expressions of lists and bulk operations
+	{"pkg/tasks/views", []string{"pkg/sqldb", "pkg/tasks", "pkg/taskstate"}},
+	{"pkg/tasks/bulk", []string{"pkg/pause", "pkg/sqldb", "pkg/tasks", "pkg/tasks/filter", "pkg/taskstate"}},
 	{"pkg/workflow", []string{"proto", "pkg/ingestq", "pkg/sqldb", "pkg/taskrun", "pkg/taskstate"}},
 	{"pkg/tasks/examples/...", []string{"pkg/taskrun", "pkg/taskstate"}},
 	{"pkg/ratelimit", nil},
@@ -68,6 +71,7 @@ var rooms = []room{
 	{"pkg/auth", []string{"pkg/taskstate", "pkg/sqldb", "pkg/auth/audit", "pkg/batcher"}},
 	{"pkg/auth/audit", []string{"pkg/taskstate", "pkg/sqldb"}},
 	{"pkg/auth/token", []string{"pkg/auth", "pkg/taskstate"}},
+	{"pkg/auth/oidc", []string{"pkg/auth/token", "pkg/taskstate"}},
 
 	// the ingestion and its adapters
 	{"pkg/ingest", []string{"pkg/taskstate", "pkg/ingestq", "pkg/taskrun", "pkg/tasks"}},       // the ports
@@ -81,11 +85,14 @@ var rooms = []room{
 	{"pkg/ingest/sweep", []string{"pkg/ingest", "pkg/ingest/catalog", "pkg/ingest/files", "pkg/ingest/submit", "pkg/tasks", "pkg/ingest/embedcache", "pkg/ingest/textindex", "pkg/crash", "pkg/sqldb", "pkg/taskstate"}},
 	{"pkg/ingest/query", []string{"pkg/pause", "pkg/ingest", "pkg/ingest/catalog", "pkg/ingest/split/sentence", "pkg/ingest/textindex", "pkg/sqldb", "pkg/taskstate", "pkg/telemetry"}},
 	{"pkg/ingest/watch", []string{"pkg/ingest", "pkg/taskstate"}},
-	{"pkg/ingest/workflows", []string{"pkg/crash", "pkg/ingest", "pkg/ingest/app", "pkg/ingest/catalog", "pkg/ingest/extract/archive", "pkg/ingest/extract/charset", "pkg/ingest/pipeline", "pkg/pause", "pkg/sqldb", "pkg/tasks", "pkg/taskstate", "pkg/workflow"}},
+	{"pkg/ingest/workflows", []string{"pkg/crash", "pkg/ingest", "pkg/ingest/app", "pkg/ingest/catalog", "pkg/ingest/extract/archive", "pkg/ingest/extract/charset", "pkg/ingest/pipeline", "pkg/pause", "pkg/sqldb", "pkg/tasks", "pkg/tasks/bulk", "pkg/taskstate", "pkg/workflow"}},
 	{"pkg/ingest/ingesttest", []string{"pkg/...", "migrations"}}, // a whole application for tests
 	{"pkg/dlq", []string{"pkg/pause", "pkg/streammq", "pkg/ingest", "pkg/ingestq", "pkg/taskstate", "pkg/crash"}},
 	// the checker of a whole installation
 	{"pkg/fsck", []string{"pkg/pause", "proto", "pkg/auth", "pkg/taskstate", "pkg/taskstate/history", "pkg/ingest", "pkg/ingest/files", "pkg/ingest/textindex", "pkg/ingestq", "pkg/sqldb", "pkg/telemetry"}},
+	// asking for its checks, and running them
+	{"pkg/checks", []string{"pkg/tasks", "pkg/taskstate", "pkg/workflow"}},
+	{"pkg/checks/checker", []string{"pkg/checks", "pkg/fsck", "pkg/ingest", "pkg/taskstate", "pkg/workflow"}},
 	{"pkg/ingest/internal/rest", []string{"pkg/pause", "pkg/telemetry"}},
 	// readers of documents: below them what they share, above them the process that they run in, and its pool
 	{"pkg/ingest/extract/document", []string{"pkg/ingest"}},
@@ -172,6 +179,7 @@ var homes = []home{
 		"Redis clients live in the adapters; wiring opens the connection, scripts look from outside",
 	},
 	{"github.com/go-jose/go-jose/v4/...", []string{"pkg/auth/token"}, "tokens are read in one place"},
+	{"golang.org/x/oauth2/...", []string{"pkg/auth/oidc"}, "people log in elsewhere in one place"},
 	{"github.com/alicebob/miniredis/v2/...", []string{"pkg/ingestq/redisq/embedded"}, "the emulation is for the all-in-one"},
 	{"github.com/kelseyhightower/envconfig", []string{"pkg/process"}, "settings are read in one place"},
 	{"github.com/KimMachineGun/automemlimit/...", []string{"pkg/process"}, "the process sets its limit of memory"},
@@ -193,6 +201,8 @@ var homes = []home{
 	{"github.com/xdg-go/scram/...", []string{"pkg/ingestq/kafkaq"}, "an adapter has one library"},
 	{"github.com/twmb/franz-go/...", []string{"pkg/ingestq/kafkaq/embedded"}, "the imitation is for the all-in-one"},
 	{"github.com/spf13/cobra/...", []string{"services/millweir/..."}, "the command line only"},
+	{"github.com/vbauerster/mpb/v8/...", []string{"services/millweir/cli"}, "progress is drawn in one place"},
+	{"github.com/itchyny/gojq", []string{"services/millweir/cli"}, "output is filtered in one place"},
 	{"os/signal", []string{"pkg/process"}, "only pkg/process listens to signals"},
 	{"log", nil, "log with slog"},
 	{"expvar", nil, "figures go to Prometheus"},
@@ -223,10 +233,10 @@ var calls = []struct {
 	{"http", "NewRequestWithContext", clients, nil, "requests leave through one client for each purpose (A5)"},
 }
 
-// clients are the packages that send HTTP requests: to the embedding and vector services, for a key set, to
+// clients are the packages that send HTTP requests: to the embedding and vector services, for a key set, to an identity provider, to
 // RabbitMQ's exporters, to this very machine, to the gateway and to Telegram. The last four start, play and test servers.
 var clients = []string{
-	"pkg/ingest/internal/rest", "pkg/ingest/workflows", "pkg/workflow", "pkg/auth/token", "pkg/mirror", "pkg/process", "services/millweir/client", "services/telegram-gateway/telegram",
+	"pkg/ingest/internal/rest", "pkg/ingest/workflows", "pkg/workflow", "pkg/auth/token", "pkg/auth/oidc", "pkg/mirror", "pkg/process", "services/millweir/client", "services/telegram-gateway/telegram",
 	"pkg/labserver", "pkg/telegramtest", "pkg/streammq/internal/redistest", "scripts/...",
 }
 

@@ -18,7 +18,9 @@ import (
 	"context"
 	"database/sql"
 	"embed"
+	"encoding/json"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/millweir/millweir/pkg/ingestq"
@@ -39,6 +41,7 @@ type checker struct {
 	db    taskstate.Tx
 	tally *history.Tally
 	log   *history.Checker // nil without History
+	tick  func()           // tells that it moves
 
 	now         time.Time // the database's, at the start
 	queue       *ingestq.State
@@ -141,11 +144,12 @@ func Check(ctx context.Context, e Evidence, o Options) (Findings, error) {
 		}
 	}
 	// The order is what a living installation needs: the queue is looked at before the rows that it names.
-	for _, step := range []struct {
+	type step struct {
 		what    string
 		history bool // only with the history
 		run     func(ctx context.Context) error
-	}{
+	}
+	steps := []step{
 		{"read the clock", false, c.readClock},
 		{"look at the queue", false, c.readQueue},
 		{"check user ids", false, c.judgeUsers},
@@ -155,6 +159,8 @@ func Check(ctx context.Context, e Evidence, o Options) (Findings, error) {
 		{"read tasks", false, c.readTasks},
 		{"check dead letters", false, c.judgeDeadLetters},
 		{"check the runs of workflows", false, c.judgeRuns},
+		{"check the counts of failures", false, c.judgeFailures},
+		{"check the counts of tasks", false, c.judgeCounts},
 		{"check documents", false, c.readDocuments},
 		{"list the upload folder", false, c.listFiles},
 		{"check vectors", false, c.listVectors},
@@ -168,10 +174,11 @@ func Check(ctx context.Context, e Evidence, o Options) (Findings, error) {
 		{"check the counts", true, c.judgeStats},
 		{"scan logs", true, c.scanLogs},
 		{"look again for files without a row", false, c.judgeOrphans},
-	} {
-		if step.history && !o.History {
-			continue
-		}
+	}
+	steps = slices.DeleteFunc(steps, func(s step) bool { return s.history && !o.History })
+	for i, step := range steps {
+		c.tick = func() { o.tell(i, len(steps)) }
+		c.tick()
 		if err := step.run(ctx); err != nil {
 			return Findings{}, fmt.Errorf("%s: %w", step.what, err)
 		}
@@ -183,7 +190,7 @@ func Check(ctx context.Context, e Evidence, o Options) (Findings, error) {
 // newChecker makes one that has looked at nothing.
 func newChecker(db DB) *checker {
 	c := &checker{
-		q: sqldb.MustLoad(queryFiles, "queries", db.Dialect()), db: db.Reader(), tally: history.NewTally(history.DefaultExamples),
+		tick: func() {}, q: sqldb.MustLoad(queryFiles, "queries", db.Dialect()), db: db.Reader(), tally: history.NewTally(history.DefaultExamples),
 		deadLetters: map[death]*deadLetterState{}, wants: map[string][]wanted{},
 	}
 	for _, r := range rules {
@@ -272,6 +279,88 @@ func (c *checker) judgeRuns(ctx context.Context) error {
 	}, c.q.Get("Runs"))
 }
 
+// judgeFailures is I40. A failure and its count are written in one transaction, so one statement sees both.
+func (c *checker) judgeFailures(ctx context.Context) error {
+	return c.each(ctx, func(rows *sql.Rows) error {
+		var what, id string
+		var said, counted int64
+		if err := rows.Scan(&what, &id, &said, &counted); err != nil {
+			return err
+		}
+		switch what {
+		case "counted":
+			c.verdict(false, "I40", id, "it is counted among the failures and does not fail")
+		case "fails":
+			c.verdict(false, "I40", id, "it fails and is not counted among the failures")
+		case "group":
+			c.verdict(false, "I40", id, "the group says %d tasks, and %d are counted in it", said, counted)
+		default:
+			c.tally.Judged("I40", said)
+		}
+		return nil
+	}, c.q.Get("Failures"))
+}
+
+// judgeCounts is I41. Tasks, what is counted of them and the calls that are not counted yet are read by one statement.
+func (c *checker) judgeCounts(ctx context.Context) error {
+	type whose struct{ user, base, status string }
+	are, said := map[whose]int64{}, map[whose]int64{}
+	all, counted := map[string]int64{}, map[string]int64{}
+	var calls []string
+	err := c.each(ctx, func(rows *sql.Rows) error {
+		var what, from, owners string
+		var w whose
+		var n int64
+		if err := rows.Scan(&what, &w.user, &w.base, &w.status, &from, &n, &owners); err != nil {
+			return err
+		}
+		switch what {
+		case "are":
+			are[w] += n
+			all[w.status] += n
+		case "owner":
+			said[w] += n
+		case "status":
+			counted[w.status] += n
+		case "call":
+			counted[w.status] += n
+			counted[from] -= n
+			var of []struct {
+				User, Base string
+				N          int64
+			}
+			if owners != "" {
+				if err := json.Unmarshal([]byte(owners), &of); err != nil {
+					calls = append(calls, err.Error())
+				}
+			}
+			for _, o := range of {
+				said[whose{o.User, o.Base, w.status}] += o.N
+				said[whose{o.User, o.Base, from}] -= o.N
+			}
+		}
+		return nil
+	}, c.q.Get("Counted"))
+	if err != nil {
+		return err
+	}
+	for _, err := range calls {
+		c.verdict(false, "I41", "", "whose tasks a call moved cannot be read: %s", err)
+	}
+	for _, s := range taskstate.Statuses() {
+		c.verdict(counted[string(s)] == all[string(s)], "I41", string(s), "%d are counted, and there are %d", counted[string(s)], all[string(s)])
+	}
+	for w, n := range said {
+		if n != 0 && w.status != "" {
+			are[w] += 0 // what is counted and is not there is judged too
+		}
+	}
+	for w, n := range are {
+		c.verdict(said[w] == n, "I41", w.status, "of user %q in knowledge base %q %d are counted, and there are %d", w.user, w.base, said[w], n)
+	}
+	return nil
+}
+
 // counts is GROUP BY status.
 func (c *checker) counts(ctx context.Context) (map[taskstate.Status]int64, error) {
 	out := map[taskstate.Status]int64{}
@@ -286,7 +375,10 @@ func (c *checker) counts(ctx context.Context) (map[taskstate.Status]int64, error
 
 // each calls f for every row of a query.
 func (c *checker) each(ctx context.Context, f func(*sql.Rows) error, query string, args ...any) error {
-	return sqldb.Each(ctx, c.db, f, query, args...)
+	return sqldb.Each(ctx, c.db, func(rows *sql.Rows) error {
+		c.tick()
+		return f(rows)
+	}, query, args...)
 }
 
 // count reads the only number of a statement.
@@ -308,6 +400,7 @@ func pages[T, K any](
 		if err != nil || len(page) == 0 {
 			return err
 		}
+		c.tick()
 		if err := f(ctx, page); err != nil {
 			return err
 		}

@@ -115,6 +115,16 @@ var breaches = map[string]breach{
 		w.sql(`UPDATE ingest_task_body SET type = 'workflow.execute' WHERE id = ?`, w.good)
 		w.run(w.good, "DEAD")
 	}, "it is SUCCEEDED and workflow_runs says DEAD"},
+	"failure: of a task that does not fail": {"I40", func(w *world) {
+		w.sql(`INSERT INTO task_failure (task_id, failure_id, group_id, created_at) VALUES (?, 'f', 'g', ?)`, w.good, now())
+	}, "does not fail"},
+	"failure: not counted":   {"I40", func(w *world) { w.sql(`DELETE FROM task_failure WHERE task_id = ?`, w.dead) }, "is not counted among the failures"},
+	"failure: group differs": {"I40", func(w *world) { w.sql(`UPDATE failure_group SET tasks = tasks + 1`) }, "the group says 2 tasks, and 1 are counted in it"},
+	"counts: of a status":    {"I41", func(w *world) { w.sql(`UPDATE ingest_task_count SET n = n + 1 WHERE status = 'DEAD'`) }, "and there are 1"},
+	"counts: of nobody": {"I41", func(w *world) {
+		w.sql(`INSERT INTO ingest_task_owner (user_id, knowledge_base_id, status, n) VALUES ('nobody', '', 'DEAD', 1)`)
+	}, `of user "nobody" in knowledge base "" 1 are counted, and there are 0`},
+	"counts: of a call": {"I41", func(w *world) { w.sql(`UPDATE ingest_task_call SET owners = 'x' WHERE to_status = 'DEAD'`) }, "cannot be read"},
 	"task: asleep": {"I38", func(w *world) {
 		w.sql(`UPDATE ingest_task_call SET wake_at = ?`, time.Date(9999, 12, 31, 0, 0, 0, 0, time.UTC))
 		w.sql(`UPDATE ingest_task_state SET dlq_state = 'owed', wake_at = ? WHERE status = 'DEAD'`, now())

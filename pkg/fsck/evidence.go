@@ -77,6 +77,15 @@ type Options struct {
 	Flushes []time.Time
 	// Canaries are secrets that were planted: they must stand nowhere.
 	Canaries []string
+	// Progress is told again and again how many of all steps of the check are done; it must not block. nil: nobody asks.
+	Progress func(done, steps int)
+}
+
+// tell is Progress, if anybody asks.
+func (o Options) tell(done, steps int) {
+	if o.Progress != nil {
+		o.Progress(done, steps)
+	}
 }
 
 // Ages of a file without a row that is no violation: an upload may be under way, and what a crash left is the sweep's,

@@ -43,6 +43,8 @@ var rules = []rule{
 	{"I37", "each visible segment is in the full-text index of its base with the hash of its text, and the parts of the index are whole", "", true},
 	{"I38", "each task that wakes is named by a call of its status that wakes no later", "", true},
 	{"I39", "a task of a workflow that has ended has one row of workflow_runs with its status and result, and no other task has one", "", true},
+	{"I40", "each task that fails is counted once among the failures of its cause, no other is, and each group has as many as it says", "", false},
+	{"I41", "as many tasks are counted as there are, in each status and of each user and knowledge base in it", "", false},
 	{"L1", "at rest every task is terminal, SUSPENDED, or RETRYING with a due time ahead", "", false},
 	{"L2", "no lease stays expired for longer than a lease and a look of the recovery", "", false},
 	{"L3", "no event waits longer than a relay takes; at rest the outbox is drained", "", false},
@@ -53,6 +55,18 @@ var rules = []rule{
 
 // elsewhere are the rules that have something to judge only where deliveries are events, lie in partitions, or tasks have copies or are workflows.
 var elsewhere = []string{"I16", "I21", "L3", "I31", "I32", "I33", "I22", "I39"}
+
+// IDs are the ids of all rules that a check names, in their order.
+func IDs() []string {
+	var out []string
+	for _, r := range history.Rules() {
+		out = append(out, r.ID)
+	}
+	for _, r := range rules {
+		out = append(out, r.id)
+	}
+	return out
+}
 
 // Applicable are the ids of all rules that this release can judge on every transport, in their order.
 func Applicable() []string {

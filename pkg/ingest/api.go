@@ -133,6 +133,19 @@ type Document struct {
 	CreatedAt, UpdatedAt         time.Time
 }
 
+// Version is a row of document_version: what an upload, a rollback or a reindexing made of a document.
+type Version struct {
+	No                     int64
+	State                  string // BUILDING, VISIBLE, SUPERSEDED, ABANDONED
+	Title                  string
+	TaskID                 string // which made it
+	Model, Reader, Chunker string // with which; empty: not yet
+	Segments, Pages        int
+	Kept                   bool // its file is: a SUPERSEDED one can be gone back to
+	CreatedAt              time.Time
+	ClosedAt               time.Time // when it became SUPERSEDED or ABANDONED; zero: it is neither
+}
+
 // Deletion is a row of document_deletion: what was removed of a deleted document, which is gone, and when that was seen.
 type Deletion struct {
 	DocumentID, UserID, BaseID string
@@ -157,6 +170,15 @@ type Base struct {
 	Chunking             Chunking        // of documents that are ingested from now on; zero: the operator's
 	MetadataSchema       *MetadataSchema // of documents that are uploaded from now on; nil: any metadata
 	CreatedAt, UpdatedAt time.Time
+	Counts               *BaseCounts // where a list asked for them
+}
+
+// BaseCounts are the documents and tasks of a base.
+type BaseCounts struct {
+	Documents map[DocumentStatus]int64
+	Tasks     map[taskstate.Status]int64 // in the caller's scope
+	Segments  int64
+	Percent   int // documents READY of all
 }
 
 // BaseSettings are what a user says of a base.
@@ -168,12 +190,18 @@ type BaseSettings struct {
 
 // Summary counts a base's documents and tasks.
 type Summary struct {
-	Base          Base
-	Documents     map[DocumentStatus]int64
-	Tasks         map[taskstate.Status]int64
-	Segments      int64
-	Percent       int           // documents READY of all
-	OldestWaiting time.Duration // 0: nothing waits
+	Base Base
+	BaseCounts
+	Pace
+}
+
+// Pace is how tasks come on.
+type Pace struct {
+	OldestWaiting time.Duration             // 0: nothing waits
+	Stages        map[taskstate.Stage]int64 // RUNNING tasks by stage
+	PerMinute     float64                   // tasks that ended, within the last ten minutes
+	Left          time.Duration             // how long what waits takes at that pace; 0: nothing waits, or nobody can say
+	Half, Most    time.Duration             // from upload to SUCCEEDED, of the last tasks: what half and 95 % took at most; 0: none
 }
 
 // SearchRequest is contract §4's.
@@ -289,6 +317,7 @@ type ListQuery struct {
 	Stage    taskstate.Stage // of a document's last task; empty: any
 	Text     string          // in a document's title or file name, in a base's name
 	Metadata []MetadataRule  // of a document's visible version; not for bases
+	Counts   bool            // of bases, with each
 	Times    Times
 	Sort     taskstate.Sort // empty: documents by SortUpdatedDesc, bases by SortCreatedDesc
 	After    *taskstate.Cursor
@@ -324,6 +353,16 @@ type Service interface {
 
 	Task(ctx context.Context, c Caller, id string) (taskstate.Task, error)
 	Tasks(ctx context.Context, c Caller, q taskstate.Query) (taskstate.Page, error)
+	// Workers lists processes that have claimed tasks lately, with what each runs (operators).
+	Workers(ctx context.Context, c Caller) ([]Worker, error)
+	// TaskCounts counts tasks by what they can be listed by, of the caller's or, with a base's id, of those in it. It looks at none that has
+	// ended.
+	TaskCounts(ctx context.Context, c Caller, base string) (TaskCounts, error)
+	// Drain asks a process to take no more tasks, or with off to take some again (operators).
+	// taskstate.ErrNotFound: Workers does not list it.
+	Drain(ctx context.Context, c Caller, worker string, off bool) error
+	// FailureGroups lists what failures have in common, that with the latest failure first.
+	FailureGroups(ctx context.Context, c Caller, q taskstate.GroupQuery) ([]taskstate.FailureGroup, error)
 	Transitions(ctx context.Context, c Caller, id string, after int64, limit int) ([]taskstate.Transition, error)
 	// Retry, Cancel, Suspend and Resume act at once; they return the task afterwards.
 	Retry(ctx context.Context, c Caller, id string) (taskstate.Task, error)
@@ -341,6 +380,8 @@ type Service interface {
 
 	Document(ctx context.Context, c Caller, id string) (Document, error)
 	Documents(ctx context.Context, c Caller, q ListQuery) ([]Document, error)
+	// Versions pages through a document's versions below a number, the newest first.
+	Versions(ctx context.Context, c Caller, documentID string, below int64, limit int) ([]Version, error)
 	// Segments pages through the visible version's segments after an index (-1: from the start).
 	Segments(ctx context.Context, c Caller, documentID string, after, limit int) ([]Segment, error)
 	// DeleteDocument takes the document out of every search at once; files and vectors follow.
@@ -359,8 +400,73 @@ type Service interface {
 	DeleteBase(ctx context.Context, c Caller, idOrName string, cascade bool) error
 
 	Search(ctx context.Context, c Caller, r SearchRequest) (SearchResult, error)
+	// History says what ended in each part of the last hour or day (operators).
+	History(ctx context.Context, span Span) (History, error)
 	// Stats returns counts by status and the queue's lengths (operators).
 	Stats(ctx context.Context, c Caller) (Stats, error)
+}
+
+// Span is how far back a History goes.
+type Span string
+
+// The spans.
+const (
+	SpanHour Span = "hour" // in minutes
+	SpanDay  Span = "day"  // in half hours
+)
+
+// Spans lists them all.
+func Spans() []Span { return []Span{SpanHour, SpanDay} }
+
+// Length is how long the span is.
+func (s Span) Length() time.Duration {
+	if s == SpanDay {
+		return 24 * time.Hour
+	}
+	return time.Hour
+}
+
+// Step is how long one part of it is.
+func (s Span) Step() time.Duration {
+	if s == SpanDay {
+		return 30 * time.Minute
+	}
+	return time.Minute
+}
+
+// History is what ended in each part of a span, the oldest first.
+type History struct {
+	Step    time.Duration
+	Buckets []Bucket
+}
+
+// Bucket is what ended in one part of a span; Took of its Past is empty.
+type Bucket struct {
+	At time.Time // its beginning
+	taskstate.Past
+	Half, Most time.Duration // what half, and 95 %, of the sampled tasks took from upload to SUCCEEDED; 0: none
+	Sampled    int           // how many tasks that was read of
+}
+
+// TaskCounts are tasks by status, RUNNING ones by stage, and those of bases by status.
+type TaskCounts struct {
+	Tasks  map[taskstate.Status]int64
+	Stages map[taskstate.Stage]int64
+	Bases  []Base // the newest ones with their tasks; Counts has nothing else
+}
+
+// Minute has the changes to each status in a minute.
+type Minute struct {
+	At      time.Time // its beginning
+	Changes map[taskstate.Status]int64
+}
+
+// Worker is a process with the tasks that it runs.
+type Worker struct {
+	taskstate.Worker
+	Tasks []taskstate.Task // the first ones
+	Runs  int              // how many; at least so many when Cut
+	Cut   bool             // more tasks run than were looked at
 }
 
 // TaskEvent is one event of a watched task.
@@ -377,6 +483,8 @@ type Stats struct {
 	RetryLength     int64
 	SuspendedLength int64
 	Recent          map[taskstate.Status]int64 // changes to each status in the last hour
+	Minutes         []Minute                   // of that hour, those with changes, the oldest first
+	Pace            Pace
 }
 
 // DefaultBase is the name of the base that is meant when none is named (contract §4); an upload makes it when it is missing.

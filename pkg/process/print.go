@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"slices"
 	"strings"
 	"text/tabwriter"
 )
@@ -41,6 +42,28 @@ func PrintEnv(w io.Writer, configs ...any) error {
 		}
 	}
 	return nil
+}
+
+// Effective is a setting as a process has it.
+type Effective struct {
+	Name    string
+	Value   string // secrets and logins of addresses hidden
+	Default string // empty: none
+	Allowed string // or the type
+	Meaning string
+}
+
+// Changed reports whether the setting has another value than its default.
+func (e Effective) Changed() bool { return e.Value != e.Default }
+
+// EffectiveSettings lists the settings of configs, by name.
+func EffectiveSettings(configs ...any) []Effective {
+	var out []Effective
+	for _, s := range allSettings(configs) {
+		out = append(out, Effective{Name: s.name, Value: s.text(), Default: s.normalDefault(), Allowed: s.allowedOrType(), Meaning: s.desc})
+	}
+	slices.SortFunc(out, func(a, b Effective) int { return strings.Compare(a.Name, b.Name) })
+	return slices.CompactFunc(out, func(a, b Effective) bool { return a.Name == b.Name })
 }
 
 // Section is a part of .env.example.

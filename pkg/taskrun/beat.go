@@ -17,7 +17,7 @@ import (
 func (r *Runner) leaseLoop(ctx context.Context) {
 	ticker := time.NewTicker(r.cfg.heartbeat())
 	defer ticker.Stop()
-	var renewed time.Time
+	var renewed, looked time.Time
 	for calls := int64(0); ; {
 		select {
 		case <-ctx.Done():
@@ -26,7 +26,14 @@ func (r *Runner) leaseLoop(ctx context.Context) {
 		}
 		now, last := r.deps.Now(), r.calls.Load()
 		empty, _ := r.claims.Empty()
-		idle := last == calls && empty && !r.asking.Open() && !r.isolated.Active()
+		quiet := empty && !r.asking.Open() && !r.isolated.Active()
+		if local.Elapsed(now, looked) >= r.cfg.Policy.Lease/3 {
+			looked = now
+			if err := r.drainOnce(ctx, quiet); err != nil {
+				r.health.Warn(ctx, "runner: ask whether it is to drain", err)
+			}
+		}
+		idle := last == calls && quiet && r.draining.Problem() == nil
 		if idle || local.Elapsed(now, renewed) < r.cfg.Policy.Lease/3 {
 			continue
 		}

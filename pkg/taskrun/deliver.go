@@ -24,7 +24,7 @@ const deliverWorkers = 2
 func (r *Runner) deliverLoop(ctx context.Context) {
 	wait := local.Backoff()
 	for ctx.Err() == nil {
-		if !r.isolated.AwaitNone(ctx) || !r.fit.Await(ctx) {
+		if !r.isolated.AwaitNone(ctx) || !r.fit.Await(ctx) || !r.draining.Await(ctx) {
 			return
 		}
 		if r.slots.Batching() { // short tasks end by the dozen: one claim for many of them

@@ -24,8 +24,10 @@ const (
 	fitQuiet = time.Minute      // so long without a fault: the next one is a new one
 )
 
-// takesNothing reports whether the process takes no new work now: it cannot work, or a task runs alone.
-func (r *Runner) takesNothing() bool { return r.isolated.Active() || r.fit.Problem() != nil }
+// takesNothing reports whether the process takes no new work now: it cannot work, a task runs alone, or it is drained.
+func (r *Runner) takesNothing() bool {
+	return r.isolated.Active() || r.fit.Problem() != nil || r.draining.Problem() != nil
+}
 
 // unfit stops the taking of work until the fitness loop finds the fault gone. What ran beside the first fault was too much:
 // half as many tasks run at once then, and one more each time that so many succeeded.

@@ -26,6 +26,8 @@ type memStore struct {
 	calls map[string]int
 	// leases are until when processes have theirs, by name.
 	leases map[string]time.Time
+	// drains are what processes are asked for and have done, by name.
+	drains map[string]string
 	// locked is a row that another transaction has: no sweep takes it.
 	locked string
 	// fault is asked before each call, by its name; after what is committed, with the name and "!" behind it.
@@ -326,6 +328,44 @@ func (s *memStore) Renew(ctx context.Context, process string, lease time.Duratio
 	defer s.mu.Unlock()
 	s.renew(process, instant().Add(lease))
 	return nil
+}
+
+func (s *memStore) Drains(ctx context.Context, process string) (bool, error) {
+	if err := s.enter(ctx, "drains"); err != nil {
+		return false, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.drains[process] != "", nil
+}
+
+func (s *memStore) Drained(_ context.Context, process string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.drains[process] == "asked" {
+		s.drains[process] = "drained"
+	}
+	return nil
+}
+
+func (s *memStore) Drain(_ context.Context, process string, off bool, _ time.Duration) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.drains == nil {
+		s.drains = map[string]string{}
+	}
+	if off {
+		delete(s.drains, process)
+	} else if s.drains[process] == "" {
+		s.drains[process] = "asked"
+	}
+	return nil
+}
+
+func (s *memStore) drainOf(process string) string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.drains[process]
 }
 
 func (s *memStore) Held(ctx context.Context, process string, _ time.Duration) (held []taskstate.HeldTask, err error) {

@@ -88,13 +88,14 @@ func (r *Runner) recoverOnce(ctx context.Context, idle *pause.Backoff) (wait tim
 			r.leasesSeen = r.deps.Now()
 		}
 	}
+	if won > 0 {
+		idle.Reset()
+		return 0, false, nil // look at once for what comes after it; a slot that falls free meanwhile is recovery's, if it waits
+	}
 	r.slots.SetRecoveryWaiting(false)
 	switch {
 	case !overdue:
 		idle.Reset()
-	case won > 0:
-		idle.Reset()
-		wait = 0 // look at once for what comes after it
 	default: // what is overdue and not to be had makes nothing else late
 		wait = min(wait, idle.Next())
 	}

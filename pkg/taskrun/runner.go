@@ -12,7 +12,6 @@ import (
 
 	"github.com/millweir/millweir/pkg/crash"
 	"github.com/millweir/millweir/pkg/ingestq"
-	"github.com/millweir/millweir/pkg/pause"
 	"github.com/millweir/millweir/pkg/taskrun/internal/delivery"
 	"github.com/millweir/millweir/pkg/taskrun/internal/local"
 )
@@ -31,6 +30,8 @@ type Runner struct {
 	asking    *local.Calls
 	isolated  *local.Isolation
 	fit       local.Fitness
+	draining  local.Fitness // an operator drains the process
+	left      local.Fitness // drained, it has left its group
 
 	nudge chan struct{} // the recovery loop should look when the next row wakes: sooner than it thought
 	calls atomic.Int64  // makes lease owners unique
@@ -73,6 +74,9 @@ func New(cfg Config, deps Deps) *Runner {
 // Ready returns nil when the runner takes work; otherwise why not.
 func (r *Runner) Ready() error {
 	if err := r.fit.Problem(); err != nil {
+		return fmt.Errorf("no work is taken: %w", err)
+	}
+	if err := r.draining.Problem(); err != nil {
 		return fmt.Errorf("no work is taken: %w", err)
 	}
 	if err := r.health.Problems(); err != nil {
@@ -148,15 +152,7 @@ func (r *Runner) goLate(ctx context.Context, g *sync.WaitGroup) {
 	g.Go(func() { r.finishLoop(ctx) })
 	g.Go(func() { r.relieveLoop(ctx) })
 	g.Go(func() { r.effects.Loop(ctx) })
-	g.Go(func() {
-		wait := local.Backoff()
-		for ctx.Err() == nil {
-			if err := r.deps.Queue.Run(ctx); ctx.Err() == nil {
-				r.health.Warn(ctx, "runner: group membership ended", err)
-				pause.For(ctx, wait.Next())
-			}
-		}
-	})
+	g.Go(func() { r.memberLoop(ctx) })
 }
 
 // every calls once at the start and then in each interval, until ctx ends.

@@ -45,27 +45,32 @@ func TestShareOfRecovery(t *testing.T) {
 	require.False(t, more)
 }
 
+// backlogOf has four slots run the first of 100 deliveries; each run, of a delivery or of recovery, waits for a release.
+func backlogOf(w *world, release <-chan struct{}, mains, recs *meter) {
+	kind := &testHandler{run: func(_ context.Context, j Job) Result {
+		m := mains
+		if j.Task.AttemptCount > 0 {
+			m = recs
+		}
+		m.add(1)
+		defer m.add(-1)
+		<-release
+		return Result{}
+	}}
+	for i := range 100 {
+		w.task(fmt.Sprint("m", i))
+	}
+	w.start("a", kind, func(c *Config) { c.Concurrency = 4 })
+	stillFor(time.Second)
+}
+
 // All slots run deliveries when retries come due: each that falls free is recovery's until it has its half.
 func TestFreedSlotsGoToRecoveryFirst(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := newWorld(t)
 		release := make(chan struct{})
 		var mains, recs meter
-		kind := &testHandler{run: func(_ context.Context, j Job) Result {
-			m := &mains
-			if j.Task.AttemptCount > 0 {
-				m = &recs
-			}
-			m.add(1)
-			defer m.add(-1)
-			<-release
-			return Result{}
-		}}
-		for i := range 100 {
-			w.task(fmt.Sprint("m", i))
-		}
-		w.start("a", kind, func(c *Config) { c.Concurrency = 4 })
-		stillFor(time.Second)
+		backlogOf(w, release, &mains, &recs)
 		for i := range 10 {
 			w.retrying(fmt.Sprint("r", i), 0)
 		}
@@ -79,6 +84,43 @@ func TestFreedSlotsGoToRecoveryFirst(t *testing.T) {
 		now, _ := recs.read()
 		require.Equal(t, 2, now)
 		close(release)
+	})
+}
+
+// Recovery that has won what it had slots for knows of more until it has looked: a slot that falls free before that look is its own too.
+func TestASlotFreedBetweenTwoLooksIsRecoverys(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := newWorld(t)
+		release, look := make(chan struct{}), make(chan struct{})
+		var mains, recs meter
+		backlogOf(w, release, &mains, &recs)
+		var won atomic.Bool
+		w.store.setFault(func(op string) error {
+			switch {
+			case op == "sweep RETRYING!":
+				won.Store(true)
+			case op == "nextwake" && won.Load():
+				<-look
+			}
+			return nil
+		})
+		for i := range 10 {
+			w.retrying(fmt.Sprint("r", i), 0)
+		}
+		stillFor(2 * time.Second)
+		release <- struct{}{} // a delivery's run ends
+		stillFor(100 * time.Millisecond)
+		looked := won.Load()
+		release <- struct{}{}
+		stillFor(100 * time.Millisecond)
+		delivered, _ := mains.read()
+		close(look)
+		stillFor(time.Second)
+		recovered, _ := recs.read()
+		close(release)
+		require.True(t, looked, "recovery has won a task, and has not looked again")
+		require.Equal(t, 2, delivered, "the next delivery does not get the slot")
+		require.Equal(t, 2, recovered)
 	})
 }
 

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/millweir/millweir/pkg/ingestq"
 	"github.com/millweir/millweir/pkg/outbox"
 	"github.com/millweir/millweir/pkg/taskrun"
 	"github.com/millweir/millweir/pkg/taskstate"
@@ -14,21 +15,83 @@ import (
 
 const (
 	explainLog     = 2000 // changes that are read
-	explainChanges = 20   // the last ones, which an explanation shows
+	explainChanges = 20   // the last ones, which an explanation shows, and the last attempts
 )
 
 // Explanation is a task in words.
 type Explanation struct {
 	Task        taskstate.Task
-	Words       string // some sentences
-	Holder      string // who holds it; empty: nobody
+	Sentences   []Sentence // what is so; the next step is not among them
+	Holder      string     // who holds it; empty: nobody
 	HeldUntil   time.Time
-	Delivery    string // what carries it
-	Next        string // what happens next
+	Delivery    string         // what carries it
+	Place       *ingestq.Place // where the queue has that; nil: nowhere, or nobody can say
+	Next        Sentence       // what happens next, without a capital and a stop
 	NextAt      time.Time
 	Now         time.Time // the database's clock
 	LastChanges []taskstate.Transition
+	Attempts    []Attempt     // the last runs, the oldest first
 	Event       *outbox.Event // carries the delivery of a QUEUED task; nil: none, or there is no outbox
+}
+
+// Sentence is a template of package fmt, of %s alone, and what stands in it: a reader of another language has the template in their own.
+type Sentence struct {
+	Template string
+	Args     []string
+}
+
+func sentence(template string, args ...any) Sentence {
+	s := Sentence{Template: template, Args: []string{}}
+	for _, a := range args {
+		s.Args = append(s.Args, fmt.Sprint(a))
+	}
+	return s
+}
+
+// String is the sentence in English.
+func (s Sentence) String() string {
+	args := make([]any, len(s.Args))
+	for i, a := range s.Args {
+		args[i] = a
+	}
+	return fmt.Sprintf(s.Template, args...)
+}
+
+// Words is the explanation in English, with the next step and its time.
+func (e Explanation) Words() string {
+	var out []string
+	for _, s := range e.Sentences {
+		out = append(out, s.String())
+	}
+	next := "Next: " + e.Next.String()
+	if !e.NextAt.IsZero() && e.NextAt.After(e.Now) {
+		next += fmt.Sprintf(" at %s (in %s)", stamp(e.NextAt), e.NextAt.Sub(e.Now).Round(time.Millisecond))
+	}
+	return strings.Join(append(out, next+"."), " ")
+}
+
+// Attempt is one run of a task, as its log tells it.
+type Attempt struct {
+	Began    time.Time
+	Ended    time.Time        // zero: it runs
+	Actor    string           // who claimed it: worker:process
+	Reason   taskstate.Reason // how it ended; empty: it runs
+	Code     string           // of the error; empty: none
+	Message  string           // why it ended
+	Delivery string           // what brought it; empty: the table
+}
+
+// attemptsOf are the runs that a log tells.
+func attemptsOf(log []taskstate.Transition) (out []Attempt) {
+	for _, c := range log {
+		if n := len(out); n > 0 && out[n-1].Ended.IsZero() && c.From == taskstate.StatusRunning {
+			out[n-1].Ended, out[n-1].Reason, out[n-1].Code, out[n-1].Message = c.CreatedAt, c.Reason, c.ErrorCode, c.Message
+		}
+		if c.To == taskstate.StatusRunning {
+			out = append(out, Attempt{Began: c.CreatedAt, Actor: c.Actor, Delivery: c.Delivery})
+		}
+	}
+	return out[max(0, len(out)-explainChanges):]
 }
 
 // Events reads the outbox for explanations. *outbox.Reader implements it.
@@ -40,13 +103,32 @@ type Events interface {
 // Explainer says in words where tasks are. It is safe for concurrent use.
 type Explainer struct {
 	store  taskstate.Store
-	events Events // nil: deliveries are not events
+	events Events          // nil: deliveries are not events
+	queue  ingestq.Locator // nil: nobody can say where deliveries are
 	about  map[string]taskrun.Description
 }
 
-// NewExplainer makes an Explainer; about describes types of task, events may be nil.
-func NewExplainer(store taskstate.Store, events Events, about map[string]taskrun.Description) *Explainer {
-	return &Explainer{store: store, events: events, about: about}
+// NewExplainer makes an Explainer; about describes types of task, events and publisher may be nil.
+func NewExplainer(store taskstate.Store, events Events, publisher ingestq.Publisher, about map[string]taskrun.Description) *Explainer {
+	queue, _ := publisher.(ingestq.Locator)
+	return &Explainer{store: store, events: events, queue: queue, about: about}
+}
+
+// locateTime is how long an explanation waits for what the queue knows: it goes without that when the queue is away.
+const locateTime = 500 * time.Millisecond
+
+// place asks the queue for the delivery of a task that has not ended.
+func (s *Explainer) place(ctx context.Context, t taskstate.Task) *ingestq.Place {
+	if s.queue == nil || t.Delivery == "" || t.Status.Terminal() {
+		return nil
+	}
+	short, cancel := context.WithTimeout(ctx, locateTime)
+	defer cancel()
+	place, err := s.queue.Locate(short, t.Delivery)
+	if err != nil {
+		return nil
+	}
+	return place
 }
 
 // Explain says in words where the task is, who holds it until when, which delivery carries it and what happens next.
@@ -63,7 +145,8 @@ func (s *Explainer) Explain(ctx context.Context, c Caller, id string) (Explanati
 	if err != nil {
 		return Explanation{}, err
 	}
-	e := Explanation{Task: t, Now: m.Now, Delivery: t.Delivery, LastChanges: log[max(0, len(log)-explainChanges):]}
+	e := Explanation{Task: t, Now: m.Now, Delivery: t.Delivery, LastChanges: log[max(0, len(log)-explainChanges):], Attempts: attemptsOf(log)}
+	e.Place = s.place(ctx, t)
 	explainState(&e, t, m.Now)
 	if t.Status == taskstate.StatusQueued && s.events != nil {
 		if e.Event, err = s.events.Delivery(ctx, t.ID); err != nil {
@@ -71,7 +154,7 @@ func (s *Explainer) Explain(ctx context.Context, c Caller, id string) (Explanati
 		}
 		explainEvent(&e)
 	}
-	e.Words = words(e, log, s.about[t.Type])
+	e.Sentences = sentences(e, log, s.about[t.Type])
 	return e, nil
 }
 
@@ -83,23 +166,23 @@ func explainState(e *Explanation, t taskstate.Task, now time.Time) {
 	}
 	switch t.Status {
 	case taskstate.StatusQueued:
-		e.Next, e.NextAt = "a worker with a free slot claims it", now
+		e.Next, e.NextAt = sentence("a worker with a free slot claims it"), now
 		if t.Reserved(now) {
-			e.Next = "the process that reserved it runs it alone, once its other tasks have ended"
+			e.Next = sentence("the process that reserved it runs it alone, once its other tasks have ended")
 		}
 	case taskstate.StatusRunning:
-		e.Next, e.NextAt = "its holder ends it or renews the lease; after the lease another worker takes it over", t.LeaseExpiresAt()
+		e.Next, e.NextAt = sentence("its holder ends it or renews the lease; after the lease another worker takes it over"), t.LeaseExpiresAt()
 		if t.LeaseOwner == "" {
-			e.Next = "its process has given it up; another worker takes it over when the lease would have ended"
+			e.Next = sentence("its process has given it up; another worker takes it over when the lease would have ended")
 		}
 	case taskstate.StatusRetrying:
-		e.Next, e.NextAt = fmt.Sprintf("attempt %d of %d starts", t.AttemptCount+1, t.MaxAttempts), t.NextRetryAt
+		e.Next, e.NextAt = sentence("attempt %s of %s starts", t.AttemptCount+1, t.MaxAttempts), t.NextRetryAt
 	case taskstate.StatusSuspended:
-		e.Next = "nothing until an operator resumes it"
+		e.Next = sentence("nothing until an operator resumes it")
 	case taskstate.StatusDead, taskstate.StatusCancelled:
-		e.Next = "nothing until somebody retries it"
+		e.Next = sentence("nothing until somebody retries it")
 	case taskstate.StatusSucceeded, taskstate.StatusNone:
-		e.Next = "nothing: it is done"
+		e.Next = sentence("nothing: it is done")
 	}
 }
 
@@ -110,113 +193,115 @@ func explainEvent(e *Explanation) {
 	}
 	switch e.Event.Status {
 	case outbox.StatusNew:
-		e.Next = "a relay sends its delivery, and a worker with a free slot claims it"
+		e.Next = sentence("a relay sends its delivery, and a worker with a free slot claims it")
 	case outbox.StatusRetrying:
-		e.Next, e.NextAt = "a relay tries again to send its delivery", e.Event.NextRetryAt
+		e.Next, e.NextAt = sentence("a relay tries again to send its delivery"), e.Event.NextRetryAt
 	case outbox.StatusDead:
 		e.NextAt = time.Time{}
-		e.Next = "nothing until an operator puts its delivery back (requeue)"
+		e.Next = sentence("nothing until an operator puts its delivery back (requeue)")
 		if e.Event.Cause == outbox.CauseUnavailable {
-			e.Next = "a relay sends its delivery as soon as a broker answers"
+			e.Next = sentence("a relay sends its delivery as soon as a broker answers")
 		}
 	case outbox.StatusSent:
 	}
 }
 
-// deliveryWords names a delivery; with INGEST_STREAM_PARTITIONS above 1 its id is "partition:entry".
-func deliveryWords(id string) string {
+// broughtBy names the delivery of the last claim; with INGEST_STREAM_PARTITIONS above 1 its id is "partition:entry", of Kafka
+// "k:partition:offset".
+func broughtBy(id string) Sentence {
+	if record, ok := strings.CutPrefix(id, "k:"); ok {
+		partition, offset, _ := strings.Cut(record, ":")
+		return sentence("Its last claim came by the record at offset %s of partition %s.", offset, partition)
+	}
 	partition, entry, ok := strings.Cut(id, ":")
 	if _, err := strconv.ParseUint(partition, 10, 16); !ok || err != nil {
-		return "delivery " + id
+		return sentence("Its last claim came by delivery %s.", id)
 	}
-	return fmt.Sprintf("delivery %s of partition %s", entry, partition)
+	return sentence("Its last claim came by delivery %s of partition %s.", entry, partition)
 }
 
-// eventWords says where the event is that carries the delivery.
-func eventWords(e *outbox.Event) string {
-	failed := ""
-	if e.AttemptCount > 0 {
-		failed = fmt.Sprintf(" after %d failed attempts", e.AttemptCount)
-	}
-	where := ""
+// carriedBy says where the event is that carries the delivery.
+func carriedBy(e *outbox.Event) (out []Sentence) {
+	say := func(template string, args ...any) { out = append(out, sentence(template, args...)) }
 	switch e.Status {
 	case outbox.StatusNew:
-		where = "Its delivery waits in the outbox since " + stamp(e.CreatedAt) + failed
+		say("Its delivery waits in the outbox since %s.", stamp(e.CreatedAt))
 	case outbox.StatusRetrying:
-		where = "Its delivery waits in the outbox" + failed + " for the next one at " + stamp(e.NextRetryAt)
+		say("Its delivery waits in the outbox for the next attempt at %s.", stamp(e.NextRetryAt))
 	case outbox.StatusSent:
-		where = "Its delivery was sent at " + stamp(e.SentAt) + failed
+		say("Its delivery was sent at %s.", stamp(e.SentAt))
 	case outbox.StatusDead:
-		where = "Its delivery could not be sent" + failed
-		if e.Cause != outbox.CauseNone {
-			where += " (" + string(e.Cause) + ")"
+		if e.Cause == outbox.CauseNone {
+			say("Its delivery could not be sent.")
+		} else {
+			say("Its delivery could not be sent (%s).", e.Cause)
 		}
 	}
-	if e.LastError != "" {
-		where += ": " + strings.TrimSuffix(e.LastError, ".")
+	if e.AttemptCount > 0 {
+		say("%s attempts to send it failed.", e.AttemptCount)
 	}
-	return where + "."
+	if e.LastError != "" {
+		say("The last error of sending: %s.", strings.TrimSuffix(e.LastError, "."))
+	}
+	return out
 }
 
-// words puts the explanation into sentences.
-func words(e Explanation, log []taskstate.Transition, about taskrun.Description) string {
+// sentences say what is so of a task.
+func sentences(e Explanation, log []taskstate.Transition, about taskrun.Description) (out []Sentence) {
 	t := e.Task
-	var s []string
-	say := func(format string, args ...any) { s = append(s, fmt.Sprintf(format, args...)) }
+	say := func(template string, args ...any) { out = append(out, sentence(template, args...)) }
 	since := t.CreatedAt
 	if len(log) > 0 {
 		since = log[len(log)-1].CreatedAt
 	}
-	say("The task is %s since %s (%s).", t.Status, stamp(since), ago(e.Now.Sub(since)))
+	say("The task is %s since %s (%s ago).", t.Status, stamp(since), span(e.Now.Sub(since)))
 	if t.Status == taskstate.StatusRunning {
-		counted := ""
 		if about.Unit != "" {
-			counted = fmt.Sprintf(" %d of %d %s,", t.Progress.Processed, t.Progress.Total, about.Unit)
+			say("It is at stage %s, %s of %s %s, %s %%.", t.Progress.Stage, t.Progress.Processed, t.Progress.Total, about.Unit, t.Progress.Percent)
+		} else {
+			say("It is at stage %s, %s %%.", t.Progress.Stage, t.Progress.Percent)
 		}
-		say("It is at stage %s,%s %d %%.", t.Progress.Stage, counted, t.Progress.Percent)
 	}
-	if e.Holder != "" {
-		state := "until"
-		if !e.HeldUntil.After(e.Now) {
-			state = "but its lease expired at"
-		}
-		say("%s holds it %s %s.", e.Holder, state, stamp(e.HeldUntil))
+	switch {
+	case e.Holder == "":
+	case e.HeldUntil.After(e.Now):
+		say("%s holds it until %s.", e.Holder, stamp(e.HeldUntil))
+	default:
+		say("%s holds it but its lease expired at %s.", e.Holder, stamp(e.HeldUntil))
 	}
 	if t.AttemptCount > 0 {
-		say("%d of %d attempts failed.", t.AttemptCount, t.MaxAttempts)
+		say("%s of %s attempts failed.", t.AttemptCount, t.MaxAttempts)
 	}
 	if t.CrashCount > 0 {
-		say("%d of its holders stopped answering.", t.CrashCount)
+		say("%s of its holders stopped answering.", t.CrashCount)
 	}
 	if t.LastError != "" {
 		say("Last error: %s.", strings.TrimSuffix(t.LastError, "."))
 	}
 	if e.Delivery != "" {
-		say("Its last claim came by %s.", deliveryWords(e.Delivery))
+		out = append(out, broughtBy(e.Delivery))
+	}
+	switch p := e.Place; {
+	case p == nil:
+	case p.Consumer == "":
+		say("Nobody holds that delivery.")
+	default:
+		say("%s was given that delivery %s ago and has not acknowledged it (given %s times).", p.Consumer, span(p.Idle), p.Deliveries)
 	}
 	if t.Status == taskstate.StatusQueued {
-		say("It was last promised to the queue at %s (%d times again); a lost delivery is noticed and made again.", stamp(t.EnqueuedAt), t.EnqueueCount)
+		say("It was last promised to the queue at %s (%s times again); a lost delivery is noticed and made again.", stamp(t.EnqueuedAt), t.EnqueueCount)
 	}
 	if e.Event != nil {
-		s = append(s, eventWords(e.Event))
+		out = append(out, carriedBy(e.Event)...)
 	}
 	if t.DLQ == taskstate.DLQOwed {
 		say("Its dead letter has still to be written.")
 	}
-	next := "Next: " + e.Next
-	if !e.NextAt.IsZero() && e.NextAt.After(e.Now) {
-		next += fmt.Sprintf(" at %s (in %s)", stamp(e.NextAt), e.NextAt.Sub(e.Now).Round(time.Millisecond))
-	}
-	return strings.Join(append(s, next+"."), " ")
+	return out
 }
 
 // stamp renders a time for people.
 func stamp(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05.000 UTC") }
 
-// ago renders an age for people.
-func ago(d time.Duration) string {
-	if d < time.Second {
-		return "just now"
-	}
-	return d.Round(time.Second).String() + " ago"
-}
+// span renders an age for people.
+func span(d time.Duration) string { return d.Round(time.Second).String() }

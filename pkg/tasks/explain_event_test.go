@@ -9,6 +9,7 @@ import (
 
 	"github.com/millweir/millweir/pkg/ingest"
 	"github.com/millweir/millweir/pkg/ingest/ingesttest"
+	"github.com/millweir/millweir/pkg/ingestq"
 	"github.com/millweir/millweir/pkg/outbox"
 	"github.com/millweir/millweir/pkg/taskrun"
 	"github.com/millweir/millweir/pkg/tasks"
@@ -20,14 +21,14 @@ func TestExplainTellsWhereTheEventIs(t *testing.T) {
 	t.Parallel()
 	const topic = "ingest-tasks"
 	w := ingesttest.NewWorld(t, ingesttest.Options{Outbox: outbox.NewWriter("sqlite", topic, "ingest-workers").Write})
-	reads := tasks.NewExplainer(w.Store, outbox.NewReader(w.Store, topic), ingest.Descriptions())
+	reads := tasks.NewExplainer(w.Store, outbox.NewReader(w.Store, topic), nil, ingest.Descriptions())
 	id := w.Upload("one").Task.ID
 	explain := func(words ...string) ingest.Explanation {
 		t.Helper()
 		e, err := reads.Explain(t.Context(), w.Caller, id)
 		require.NoError(t, err)
 		for _, want := range words {
-			require.Contains(t, e.Words, want)
+			require.Contains(t, e.Words(), want)
 		}
 		return e
 	}
@@ -45,13 +46,13 @@ func TestExplainTellsWhereTheEventIs(t *testing.T) {
 	require.NoError(t, err)
 	next := m.Now.Add(time.Minute)
 	set("status = 'RETRYING', cause = 'BROKER_UNAVAILABLE', attempt_count = 3, next_retry_at = ?, last_error = 'dial tcp: connection refused'", next)
-	e = explain("after 3 failed attempts for the next one at", "connection refused.", "Next: a relay tries again to send its delivery at")
+	e = explain("waits in the outbox for the next attempt at", "3 attempts to send it failed.", "connection refused.", "Next: a relay tries again to send its delivery at")
 	require.True(t, e.NextAt.Equal(next))
 
 	set("status = 'DEAD', attempt_count = 10, next_retry_at = NULL")
-	explain("could not be sent after 10 failed attempts (BROKER_UNAVAILABLE)", "Next: a relay sends its delivery as soon as a broker answers.")
+	explain("could not be sent (BROKER_UNAVAILABLE).", "10 attempts to send it failed.", "Next: a relay sends its delivery as soon as a broker answers.")
 	set("cause = 'REFUSED', last_error = 'message too large'")
-	explain("(REFUSED): message too large.", "Next: nothing until an operator puts its delivery back (requeue).")
+	explain("could not be sent (REFUSED).", "The last error of sending: message too large.", "Next: nothing until an operator puts its delivery back (requeue).")
 
 	set("status = 'SENT', cause = 'none', attempt_count = 0, last_error = NULL, sent_at = ?", m.Now)
 	explain("was sent at", "Next: a worker with a free slot claims it")
@@ -70,9 +71,9 @@ func TestExplainTellsWhereTheEventIs(t *testing.T) {
 func TestADeliveryIsNamedByItsPartition(t *testing.T) {
 	t.Parallel()
 	for id, want := range map[string]string{
-		"3:1700000000000-0": "delivery 1700000000000-0 of partition 3", "1700000000000-0": "delivery 1700000000000-0", "k:0:17": "delivery k:0:17",
+		"3:1700000000000-0": "delivery 1700000000000-0 of partition 3", "1700000000000-0": "delivery 1700000000000-0", "k:0:17": "the record at offset 17 of partition 0",
 	} {
-		require.Equal(t, want, tasks.DeliveryWords(id))
+		require.Equal(t, "Its last claim came by "+want+".", tasks.BroughtBy(id))
 	}
 }
 
@@ -86,7 +87,7 @@ func TestExplainEachState(t *testing.T) {
 		e, err := r.Explain.Explain(t.Context(), w.Caller, a.Task.ID)
 		require.NoError(t, err)
 		for _, want := range words {
-			require.Contains(t, e.Words, want)
+			require.Contains(t, e.Words(), want)
 		}
 	}
 	said("is QUEUED", "a worker with a free slot claims it")
@@ -109,4 +110,57 @@ func TestExplainEachState(t *testing.T) {
 	said("is CANCELLED", "nothing until somebody retries it")
 	_, err = r.Explain.Explain(t.Context(), ingesttest.Foreign(), a.Task.ID)
 	require.ErrorIs(t, err, taskstate.ErrNotFound)
+}
+
+// places is a queue that has each delivery at one place, or does not reply.
+type places struct {
+	ingestq.Publisher
+	place *ingestq.Place
+	err   error
+	asked []string
+}
+
+func (p *places) Locate(ctx context.Context, id string) (*ingestq.Place, error) {
+	p.asked = append(p.asked, id)
+	if p.err != nil {
+		<-ctx.Done() // a queue that is away
+	}
+	return p.place, p.err
+}
+
+// A task that was claimed says who has its delivery. A queue that is away costs an explanation a moment, and nothing is asked of a task
+// that has ended.
+func TestExplainTellsWhoHasTheDelivery(t *testing.T) {
+	t.Parallel()
+	w := ingesttest.NewWorld(t, ingesttest.Options{})
+	queue := &places{place: &ingestq.Place{Stream: "stream:ingest:tasks", Consumer: "worker-1", Idle: 90 * time.Second, Deliveries: 2}}
+	reads := tasks.NewExplainer(w.Store, nil, queue, ingest.Descriptions())
+	id := w.Upload("one").Task.ID
+	explain := func() ingest.Explanation {
+		t.Helper()
+		e, err := reads.Explain(t.Context(), w.Caller, id)
+		require.NoError(t, err)
+		return e
+	}
+	require.Nil(t, explain().Place, "no claim came by a delivery yet")
+	w.Claim(id)
+	require.NoError(t, w.Store.InTx(t.Context(), func(ctx context.Context, tx taskstate.Tx, _ taskstate.DBClock) error {
+		_, err := tx.ExecContext(ctx, "UPDATE ingest_task_state SET delivery = '1-1'")
+		return err
+	}))
+	e := explain()
+	require.Equal(t, queue.place, e.Place)
+	require.Contains(t, e.Words(), "worker-1 was given that delivery 1m30s ago and has not acknowledged it (given 2 times).")
+	queue.place.Consumer = ""
+	require.Contains(t, explain().Words(), "Nobody holds that delivery.")
+	queue.place, queue.err = nil, ingestq.ErrUnavailable
+	require.Nil(t, explain().Place)
+	_, err := w.App.Cancel(t.Context(), w.Caller, id)
+	require.NoError(t, err)
+	asked := len(queue.asked)
+	require.Nil(t, explain().Place)
+	require.Len(t, queue.asked, asked, "it has ended")
+	for _, id := range queue.asked {
+		require.Equal(t, "1-1", id)
+	}
 }

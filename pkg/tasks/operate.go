@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/millweir/millweir/pkg/crash"
 	"github.com/millweir/millweir/pkg/taskrun"
@@ -85,8 +86,18 @@ func (s *Service) operate(ctx context.Context, c Caller, id, verb string, wish W
 // changes. Tasks that became QUEUED are announced after the commit. Bulk replays count refused ones as skipped.
 // The caller's note is written when something changed; its guard is not asked here.
 func (s *Service) Operate(ctx context.Context, c Caller, ids []string, wish Wish) ([]taskstate.Outcome, error) {
+	return s.OperateAlso(ctx, c, ids, wish, nil)
+}
+
+// AlsoFunc writes beside changes, in their transaction, what follows from all that was decided in it. It runs again when the transaction
+// is retried.
+type AlsoFunc func(ctx context.Context, tx taskstate.Tx, m taskstate.DBClock, decided []taskstate.Decision) error
+
+// OperateAlso is Operate with more to write where something changed; also may be nil.
+func (s *Service) OperateAlso(ctx context.Context, c Caller, ids []string, wish Wish, also AlsoFunc) ([]taskstate.Outcome, error) {
 	var types map[string]string // of the run of Decide whose transaction commits, as the payloads
 	var payloads map[string]any
+	var decided []taskstate.Decision
 	outcomes, err := s.d.Store.Apply(ctx, taskstate.Batch{
 		IDs: ids, Scope: c.Scope,
 		Decide: func(ctx context.Context, tx taskstate.Tx, m taskstate.DBClock, locked []taskstate.Task) ([]taskstate.Decision, error) {
@@ -97,6 +108,7 @@ func (s *Service) Operate(ctx context.Context, c Caller, ids []string, wish Wish
 			}
 			var err error
 			payloads, err = s.judgeReplays(ctx, tx, locked, out)
+			decided = out
 			return out, err
 		},
 		OnTransition: func(ctx context.Context, tx taskstate.Tx, m taskstate.DBClock, changed []taskstate.Decision) error {
@@ -107,6 +119,11 @@ func (s *Service) Operate(ctx context.Context, c Caller, ids []string, wish Wish
 				return nil
 			}); err != nil || len(changed) == 0 {
 				return err
+			}
+			if also != nil {
+				if err := also(ctx, tx, m, decided); err != nil {
+					return err
+				}
 			}
 			return c.WriteNote(ctx, tx, m)
 		},
@@ -195,4 +212,13 @@ func (s *Service) Refusals(ctx context.Context, scope taskstate.Scope, ids []str
 		},
 	})
 	return refused, err
+}
+
+// drainSince is since when the lease of a process may have ended that can be drained: as long as it is listed.
+const drainSince = time.Hour
+
+// Drain asks a process to take no more tasks, or with off to take some again (design D22). It reads that with its next heartbeat.
+// Errors: taskstate.ErrNotFound, taskstate.ErrUnavailable.
+func (s *Service) Drain(ctx context.Context, _ Caller, worker string, off bool) error {
+	return s.store.Drain(ctx, worker, off, drainSince)
 }

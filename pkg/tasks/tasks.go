@@ -143,7 +143,7 @@ func New(d Deps, cfg Config) (*Service, error) {
 		about[name] = t.Describe()
 	}
 	s := &Service{
-		d: d, cfg: cfg, q: q, Explainer: NewExplainer(d.Store, d.Events, about), quiet: quietQueue{late: make(chan []taskstate.Task, 1)},
+		d: d, cfg: cfg, q: q, Explainer: NewExplainer(d.Store, d.Events, d.Publisher, about), quiet: quietQueue{late: make(chan []taskstate.Task, 1)},
 	}
 	s.submits = batcher.New(batcher.Config{
 		Workers: submitWorkers, MinConcurrent: submitEnough, Most: submitMost, MaxWait: submitPatience, Split: Splits,

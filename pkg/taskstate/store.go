@@ -191,6 +191,13 @@ type Store interface {
 	Sweep(ctx context.Context, s Sweep) ([]Outcome, error)
 	// Renew lets the lease of a process last from now on: that of all its claims at once (design D22).
 	Renew(ctx context.Context, process string, lease time.Duration) error
+	// Drains reports whether an operator wants a process to take no more tasks; no for one that has never claimed.
+	Drains(ctx context.Context, process string) (bool, error)
+	// Drained notes that a process that drains has finished what it had.
+	Drained(ctx context.Context, process string) error
+	// Drain asks the latest start of a process to take no more tasks, or with off to take some again. ErrNotFound: none of that name has
+	// had a lease within a time.
+	Drain(ctx context.Context, process string, off bool, ago time.Duration) error
 	// Held returns the RUNNING tasks of a process whose calls wake within a time: what it does not hold any more nobody else finds
 	// (Abandon).
 	Held(ctx context.Context, process string, within time.Duration) ([]HeldTask, error)
@@ -217,12 +224,78 @@ type Store interface {
 type Reader interface {
 	// List reads a page of tasks.
 	List(ctx context.Context, s Scope, q Query) (Page, error)
-	// Counts returns the number of tasks by status; base "" counts all bases.
+	// Count returns how many tasks a list of q would have, by status, whatever its order, place and limit. It looks at each
+	// of them, but for what Counts knows.
+	Count(ctx context.Context, s Scope, q Query) (map[Status]int64, error)
+	// FailureGroups reads a page of groups of failures, that with the latest failure first.
+	FailureGroups(ctx context.Context, s Scope, q GroupQuery) ([]FailureGroup, error)
+	// ForgetFailures removes groups of failures without a task whose last failure was longer than a time ago.
+	ForgetFailures(ctx context.Context, ago time.Duration) error
+	// Workers lists the starts of processes whose lease ended later than a time ago, the latest first: at most limit.
+	Workers(ctx context.Context, ago time.Duration, limit int) ([]Worker, error)
+	// Counts returns the number of tasks by status; base "" counts all bases. It looks at no task.
 	Counts(ctx context.Context, s Scope, base string) (map[Status]int64, error)
+	// CountsIn is Counts for each of some bases; one without tasks is not in it.
+	CountsIn(ctx context.Context, s Scope, bases []string) (map[string]map[Status]int64, error)
+	// Pace returns how the tasks of a base come on; base "" is all bases.
+	Pace(ctx context.Context, s Scope, base string, ago time.Duration) (Pace, error)
+	// Past returns what ended in a span of time, from its beginning up to its end, which is not part of it.
+	Past(ctx context.Context, from, to time.Time) (Past, error)
 	// Due returns how many tasks could start now and the age of the oldest of them, counted up to limit rows a status.
 	Due(ctx context.Context, limit int) (n int64, oldest time.Duration, err error)
 	// NextWake returns how long until the first row of status wakes, at most limit; negative when it is overdue.
 	NextWake(ctx context.Context, status Status, limit time.Duration) (time.Duration, error)
+}
+
+// Unfinished adds up the tasks that have neither ended nor wait for a person.
+func Unfinished(counts map[Status]int64) int64 {
+	return counts[StatusQueued] + counts[StatusRunning] + counts[StatusRetrying]
+}
+
+// Pace is how tasks come on.
+type Pace struct {
+	Stages map[Stage]int64 // tasks that are RUNNING, by their stage
+	Oldest time.Time       // when the oldest task that is QUEUED, RUNNING or RETRYING was made; zero: there is none
+	Ended  int64           // tasks that became SUCCEEDED or DEAD within the time that was asked for
+	Since  time.Duration   // how long ago the first of them did; 0: none
+	Took   []time.Duration // from submit to SUCCEEDED, of the last ones within that time, the shortest first: at most 1,000
+}
+
+// TookAt is how long so many percent of the last tasks took at most; 0: none has ended.
+func (p Pace) TookAt(percent int) time.Duration { return tookAt(p.Took, percent) }
+
+// tookAt is how long so many percent of some tasks took at most, the shortest of which is first; 0: there are none.
+func tookAt(took []time.Duration, percent int) time.Duration {
+	if len(took) == 0 {
+		return 0
+	}
+	return took[(len(took)*percent+99)/100-1]
+}
+
+// Past is what ended in a span of time.
+type Past struct {
+	Succeeded, Dead int64
+	AtLeast         bool            // more calls ended tasks than were looked at: the numbers are higher
+	Took            []time.Duration // from submit to SUCCEEDED, of the last ones in it, the shortest first: at most 100
+}
+
+// TookAt is how long so many percent of these tasks took at most; 0: none has ended.
+func (p Past) TookAt(percent int) time.Duration { return tookAt(p.Took, percent) }
+
+// PerMinute is how many tasks end in a minute. What began only now says no more than what ten seconds would.
+func (p Pace) PerMinute() float64 {
+	if p.Ended == 0 {
+		return 0
+	}
+	return float64(p.Ended) / max(p.Since, 10*time.Second).Minutes()
+}
+
+// Left is how long so many tasks take at that pace; 0: nobody can say.
+func (p Pace) Left(tasks int64) time.Duration {
+	if p.Ended == 0 {
+		return 0
+	}
+	return time.Duration(float64(tasks) / p.PerMinute() * float64(time.Minute))
 }
 
 // DB is the database below the tasks, for statements about what stands beside them. Errors as Store.
@@ -251,6 +324,15 @@ type Query struct {
 	DocumentID    string
 	Stage         Stage
 	Text          string // in the id, file name or last error
+	UserID        string // whose tasks, of those in the scope
+	Type          string
+	Workflow      string
+	Code          string // of the error
+	Error         string // in the last error
+	FileName      string // in the name of the file
+	FailureGroup  string // an id: tasks whose last failure is of this group (Cause); such a list is in an order by createdAt
+	AttemptsFrom  int    // at least so many failed attempts
+	AttemptsBelow int    // fewer than that; 0: any number
 	CreatedAfter  time.Time
 	CreatedBefore time.Time
 	UpdatedAfter  time.Time
@@ -258,6 +340,40 @@ type Query struct {
 	Sort          Sort
 	After         *Cursor // nil: the first page
 	Limit         int     // 1–200
+}
+
+// GroupQuery selects groups of failures; zero fields do not limit.
+type GroupQuery struct {
+	ID            string  // of one group
+	KnowledgeBase string  // its id
+	After         *Cursor // the last group's LastAt and ID; nil: the first page
+	Limit         int     // 1–200
+}
+
+// FailureGroup is what failures with one cause have in common, over all users, bases and stages that are asked about.
+type FailureGroup struct {
+	ID        string // Cause.Group
+	Cause     Cause
+	Permanent bool  // no retry cures it, as of the latest failure
+	Failures  int64 // ever
+	Tasks     int64 // that fail with it now (Task.Fails)
+	FirstAt   time.Time
+	LastAt    time.Time
+	Stages    []Stage  // where it happens
+	Bases     []string // ids; tasks without a document have none
+	Sample    string   // an error as it was, at most 500 characters
+	Message   string   // and what its user was told
+	SampleID  string   // its task
+}
+
+// Worker is a start of a process that has claimed tasks.
+type Worker struct {
+	Name       string
+	StartedAt  time.Time // its first claim
+	LeaseUntil time.Time // it holds all its claims until then
+	Alive      bool      // by the database's clock
+	DrainAt    time.Time // since when it is to take no more tasks; zero: it takes some
+	DrainedAt  time.Time // when it had finished what it had; zero: not yet
 }
 
 // Sort is the order of a list; ties go by id in the same direction.

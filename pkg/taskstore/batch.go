@@ -79,7 +79,10 @@ func (b *batch) work(ctx context.Context, tx taskstate.Tx) (bool, error) {
 	if err := b.log(ctx, tx, m); err != nil {
 		return false, err
 	}
-	return true, b.deliver(ctx, tx, m)
+	if err := b.deliver(ctx, tx, m); err != nil {
+		return false, err
+	}
+	return true, b.failures(ctx, tx)
 }
 
 // take fits the decisions to the tasks; one that is missing keeps its row.
@@ -270,12 +273,18 @@ func (b *batch) outcomes() []taskstate.Outcome {
 	out := make([]taskstate.Outcome, len(b.tasks))
 	for i := range b.tasks {
 		o := &out[i]
-		o.Decision, o.Before, o.After = b.decisions[i], b.tasks[i], b.tasks[i]
-		if o.Change != nil {
-			apply(b.store.columns, &o.After, o.Change, b.written)
-		}
+		o.Decision, o.Before, o.After = b.decisions[i], b.tasks[i], b.after(i)
 	}
 	return out
+}
+
+// after is a task as the batch leaves it.
+func (b *batch) after(i int) taskstate.Task {
+	t := b.tasks[i]
+	if c := b.decisions[i].Change; c != nil {
+		apply(b.store.columns, &t, c, b.written)
+	}
+	return t
 }
 
 // alsoError marks what a hook returned, so that the batch is tried singly.

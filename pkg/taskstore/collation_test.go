@@ -19,9 +19,9 @@ import (
 
 // uncompared are the texts that no statement compares: their tables are spared a copy.
 var uncompared = []string{
-	"audit_event.detail", "document_version.title", "ingest_task_body.error_message", "ingest_task_body.last_error",
+	"audit_event.detail", "bulk_operation.filter", "bulk_operation.reason", "document_version.title", "failure_group.message", "failure_group.pattern", "failure_group.sample", "ingest_task_body.error_message", "ingest_task_body.last_error",
 	"ingest_task_call.actor", "ingest_task_log.actor", "ingest_task_log.error_code", "ingest_task_log.message",
-	"mirror_failure.reason", "outbox_event.last_error", "telegram_reply.name",
+	"mirror_failure.reason", "outbox_event.last_error", "saved_view.filter", "telegram_reply.name",
 }
 
 // A new text column of MySQL is compared byte for byte, or stands in the list above.

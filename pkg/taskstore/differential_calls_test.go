@@ -24,6 +24,7 @@ var (
 	users     = []string{"u1", "u2"}
 	processes = []string{"p1", "p2", "p3"}
 	keys      = []string{"", "", "k", "K"}
+	bases     = []string{"", "base-1", "base-2"}
 )
 
 // submit makes one to three tasks, sometimes with a key that is taken, sometimes one that no store keeps.
@@ -37,7 +38,8 @@ func (q *sequenceRun) submit(rt *rapid.T) {
 		tasks = append(tasks, taskstate.NewTask{
 			Task: taskstate.Task{
 				ID: uuid.Must(uuid.NewV7()).String(), UserID: user, Type: "document", Channel: "http",
-				MaxAttempts: rapid.IntRange(1, 3).Draw(rt, "max attempts"), IdempotencyKey: rapid.SampledFrom(keys).Draw(rt, "key"),
+				KnowledgeBase: rapid.SampledFrom(bases).Draw(rt, "base"),
+				MaxAttempts:   rapid.IntRange(1, 3).Draw(rt, "max attempts"), IdempotencyKey: rapid.SampledFrom(keys).Draw(rt, "key"),
 			},
 			Actor: taskstate.Actor{Kind: taskstate.ActorUser, Name: user},
 		})

@@ -190,6 +190,9 @@ func (d *differential) start(rt *rapid.T) *sequenceRun {
 		if _, err := tx.ExecContext(ctx, "UPDATE ingest_task_count SET n = 0"); err != nil {
 			return err
 		}
+		if _, err := tx.ExecContext(ctx, "DELETE FROM ingest_task_owner"); err != nil {
+			return err
+		}
 		_, err = tx.ExecContext(ctx, "DELETE FROM ingest_task_body")
 		return err
 	}))
@@ -239,9 +242,22 @@ func (q *sequenceRun) compare(rt *rapid.T) {
 	for _, id := range ids {
 		require.Equal(rt, q.spec.Log(id), byTask[id])
 	}
-	counts, err := q.s.Counts(q.ctx, taskstate.System(), "")
-	require.NoError(rt, err)
-	require.Equal(rt, q.spec.Counts(taskstate.System()), counts)
+	for _, user := range append([]string{""}, users...) {
+		for _, base := range bases {
+			scope, want := taskstate.System(), map[taskstate.Status]int64{}
+			if user != "" {
+				scope = taskstate.Scope{UserID: user, Role: taskstate.RoleUser}
+			}
+			for _, row := range rows {
+				if (user == "" || user == row.UserID) && (base == "" || base == row.KnowledgeBase) {
+					want[row.Status]++
+				}
+			}
+			counts, err := q.s.Counts(q.ctx, scope, base)
+			require.NoError(rt, err)
+			require.Equal(rt, want, counts, "%s %s", user, base)
+		}
+	}
 	require.Equal(rt, q.events, eventTimes(rt, q.s))
 }
 

@@ -29,8 +29,11 @@ func (s *Store) List(ctx context.Context, scope taskstate.Scope, q taskstate.Que
 	if _, known := orders[q.Sort]; !known {
 		return taskstate.Page{}, fmt.Errorf("list tasks: %w: unknown order %q", ErrInvalid, q.Sort)
 	}
-	if !sqldb.ASCII(q.KnowledgeBase) || !sqldb.ASCII(q.DocumentID) {
-		return taskstate.Page{}, nil // no id is like that
+	if !namesOurs(q) {
+		return taskstate.Page{}, nil
+	}
+	if q.FailureGroup != "" {
+		return s.listFailing(ctx, scope, q)
 	}
 	if id := strings.ToLower(q.Text); isUUID(id) {
 		named := q
@@ -48,8 +51,17 @@ func (s *Store) List(ctx context.Context, scope taskstate.Scope, q taskstate.Que
 		}
 	}
 	if byCalls(q) && (edge != nil || !searches(q)) { // a search of few tasks reads all of them
-		if page, found, err := s.listCalls(ctx, scope, q); err != nil || found {
-			return page, err
+		straight := false
+		if edge == nil {
+			var err error
+			if straight, err = s.straight(ctx, scope, q); err != nil {
+				return taskstate.Page{}, err
+			}
+		}
+		if !straight {
+			if page, found, err := s.listCalls(ctx, scope, q); err != nil || found {
+				return page, err
+			}
 		}
 	}
 	if edge == nil || sortsByUpdated(q) {
@@ -63,12 +75,21 @@ func (s *Store) List(ctx context.Context, scope taskstate.Scope, q taskstate.Que
 }
 
 // searches reports whether no index finds the rows of a list among those of its user, base and times.
-func searches(q taskstate.Query) bool { return q.DocumentID == "" && (q.Text != "" || q.Stage != "") }
+func searches(q taskstate.Query) bool {
+	return q.DocumentID == "" && (q.Text != "" || q.Stage != "" || q.Type != "" || q.Workflow != "" || q.Code != "" || q.Error != "" ||
+		q.FileName != "" || q.AttemptsFrom > 0 || q.AttemptsBelow > 0)
+}
+
+// namesOurs reports whether what is compared with ids and names of ours can be one: they are ASCII, and MySQL refuses other comparisons.
+func namesOurs(q taskstate.Query) bool {
+	return sqldb.ASCII(q.KnowledgeBase) && sqldb.ASCII(q.DocumentID) && sqldb.ASCII(q.FailureGroup) && sqldb.ASCII(q.Code) &&
+		sqldb.ASCII(q.Type) && sqldb.ASCII(q.Workflow)
+}
 
 // edge is the last of the first tasks of user, base and times of creation that a search looks at, in an order by created_at from
 // its cursor on; nil when there are not so many.
 func (s *Store) edge(ctx context.Context, scope taskstate.Scope, q taskstate.Query) (*taskstate.Cursor, error) {
-	of := taskstate.Query{KnowledgeBase: q.KnowledgeBase, CreatedAfter: q.CreatedAfter, CreatedBefore: q.CreatedBefore}
+	of := taskstate.Query{UserID: q.UserID, KnowledgeBase: q.KnowledgeBase, CreatedAfter: q.CreatedAfter, CreatedBefore: q.CreatedBefore}
 	if !sortsByUpdated(q) {
 		of.Sort, of.After = q.Sort, q.After
 	}
@@ -131,7 +152,8 @@ func (s *Store) where(f *filters, q taskstate.Query) {
 		f.add(s.queries.List("ListStatuses", len(list)), list...)
 	}
 	for _, p := range []struct{ name, value string }{
-		{"ListBase", q.KnowledgeBase}, {"ListDocument", q.DocumentID}, {"ListStage", string(q.Stage)},
+		{"ListBase", q.KnowledgeBase}, {"ListDocument", q.DocumentID}, {"ListStage", string(q.Stage)}, {"ListUser", clean(q.UserID)},
+		{"ListType", q.Type}, {"ListWorkflow", q.Workflow}, {"ListCode", q.Code},
 	} {
 		if p.value != "" {
 			f.add(s.queries.Get(p.name), p.value)
@@ -141,6 +163,17 @@ func (s *Store) where(f *filters, q taskstate.Query) {
 		f.add(s.queries.Get("ListText"), like, like, like, like)
 	} else if q.Text != "" {
 		f.add(s.queries.Get("ListTextBeyond"), like, like, like)
+	}
+	for _, p := range []struct{ name, text string }{{"ListError", q.Error}, {"ListFileName", q.FileName}} {
+		if p.text != "" {
+			f.add(s.queries.Get(p.name), likePattern(p.text))
+		}
+	}
+	if q.AttemptsFrom > 0 {
+		f.add(s.queries.Get("ListAttemptsFrom"), q.AttemptsFrom)
+	}
+	if q.AttemptsBelow > 0 {
+		f.add(s.queries.Get("ListAttemptsBelow"), q.AttemptsBelow)
 	}
 	for _, p := range []struct {
 		name string

@@ -31,6 +31,44 @@ func byCalls(q taskstate.Query) bool {
 	return q.DocumentID == "" && (sortsByUpdated(q) || boundsUpdated(q) || len(q.Statuses) > 0)
 }
 
+// straight reports whether the table shows a page of a user's or a knowledge base's tasks at fewer looks than the calls do, on which all
+// users' tasks stand: where they are rare among those, and what is asked for is not rare among them.
+func (s *Store) straight(ctx context.Context, scope taskstate.Scope, q taskstate.Query) (bool, error) {
+	user := cmp.Or(userOf(scope), clean(q.UserID))
+	if user == "" && q.KnowledgeBase == "" {
+		return false, nil
+	}
+	of := scope
+	if user != "" {
+		of = taskstate.Scope{UserID: user, Role: taskstate.RoleUser}
+	}
+	mine, err := s.Counts(ctx, of, q.KnowledgeBase)
+	if err != nil {
+		return false, err
+	}
+	all, err := s.Counts(ctx, taskstate.System(), "")
+	if err != nil {
+		return false, err
+	}
+	var total, wanted, others int64
+	for status, n := range all {
+		total += mine[status]
+		if len(q.Statuses) == 0 || slices.Contains(q.Statuses, status) {
+			wanted += mine[status]
+			others += n
+		}
+	}
+	inTable, onCalls := total, others
+	if page := int64(q.Limit); wanted > page { // which ends the look of whoever reads in the list's order
+		if sortsByUpdated(q) {
+			onCalls = page * others / wanted
+		} else {
+			inTable = page * total / wanted
+		}
+	}
+	return inTable < onCalls, nil
+}
+
 // boundsUpdated reports whether updated_at has bounds.
 func boundsUpdated(q taskstate.Query) bool {
 	return !q.UpdatedAfter.IsZero() || !q.UpdatedBefore.IsZero()

@@ -27,6 +27,7 @@ type logCall struct {
 // logRow is one change.
 type logRow struct {
 	id       string
+	whose    whose
 	from, to taskstate.Status
 	reason   taskstate.Reason
 	actor    string
@@ -47,7 +48,7 @@ const silent taskstate.Reason = "SILENT"
 // logOf is the row of a change that was written.
 func logOf(before *task, c *change, w written) logRow {
 	r := logRow{
-		id: c.TaskID, from: c.From, to: c.To, reason: c.Reason, actor: c.Actor.String(), message: c.Message,
+		id: c.TaskID, whose: whoseIs(before), from: c.From, to: c.To, reason: c.Reason, actor: c.Actor.String(), message: c.Message,
 		attempts: c.AttemptCount, crashes: c.CrashCount, fence: c.NewFence, retry: w.time(c.NextRetry, before.NextRetryAt), code: c.ErrorCode,
 		wake: w.time(c.Wake, before.WakeAt),
 	}
@@ -91,7 +92,7 @@ func (s *Store) insertKind(ctx context.Context, tx taskstate.Tx, log []logRow, c
 	}
 	first := &log[0]
 	args := []any{
-		call.id, orNull(string(first.from)), string(first.to), string(first.reason), call.epoch, first.actor, first.attempts, first.crashes, first.fence, timeOrNull(first.lease), wakes(log, call.at), len(log), ids, call.at,
+		call.id, orNull(string(first.from)), string(first.to), string(first.reason), call.epoch, first.actor, first.attempts, first.crashes, first.fence, timeOrNull(first.lease), wakes(log, call.at), len(log), ids, call.at, owners(log),
 	}
 	if first.reason == silent {
 		_, err := tx.ExecContext(ctx, s.queries.Get("Call"), args...)

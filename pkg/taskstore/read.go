@@ -131,28 +131,6 @@ func bounded(limit int) int {
 	return min(limit, maxLog)
 }
 
-// Counts implements taskstate.Store. For all tasks it reads what is counted and the calls that wake.
-func (s *Store) Counts(ctx context.Context, scope taskstate.Scope, base string) (map[taskstate.Status]int64, error) {
-	query := s.queries.Part("Counts")
-	if !scope.All() || base != "" {
-		parts := sqldb.Parts{"scope": s.scope(scope), "base": {}}
-		if base != "" {
-			parts["base"] = s.queries.Part("ListBase", base)
-		}
-		query = s.queries.Bind("CountsOf", parts)
-	}
-	return read(ctx, s, "count tasks", func(ctx context.Context, tx taskstate.Tx) (map[taskstate.Status]int64, error) {
-		out := map[taskstate.Status]int64{}
-		return out, sqldb.Each(ctx, tx, func(rows *sql.Rows) error {
-			var status taskstate.Status
-			var n int64
-			err := rows.Scan(&status, &n)
-			out[status] = n
-			return err
-		}, query.Text, query.Args...)
-	})
-}
-
 // Due implements taskstate.Store. QUEUED tasks can start whatever their wake time says; the others once it has come. Calls that
 // wake no longer are counted on the way.
 func (s *Store) Due(ctx context.Context, limit int) (n int64, oldest time.Duration, err error) {
@@ -197,4 +175,15 @@ func (s *Store) NextWake(ctx context.Context, status taskstate.Status, limit tim
 		return limit, err
 	}
 	return min(limit, next[0].at.Sub(next[0].now)), nil
+}
+
+// Workers implements taskstate.Reader.
+func (s *Store) Workers(ctx context.Context, ago time.Duration, limit int) ([]taskstate.Worker, error) {
+	return sqldb.ReadAll(ctx, s, "list workers", s.queries.Get("Workers"), []any{-ago.Microseconds(), limit}, func(rows *sql.Rows) (w taskstate.Worker, err error) {
+		var started, lease, drain, drained taskstate.DBTime
+		var alive int
+		err = rows.Scan(&w.Name, &started, &lease, &alive, &drain, &drained)
+		w.StartedAt, w.LeaseUntil, w.Alive, w.DrainAt, w.DrainedAt = started.Time, lease.Time, alive != 0, drain.Time, drained.Time
+		return w, err
+	})
 }

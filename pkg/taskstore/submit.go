@@ -104,7 +104,7 @@ func (b *submission) insert(ctx context.Context, tx taskstate.Tx) error {
 			return err
 		}
 		batch[i] = &sorted[i].Task
-		log[i] = logRow{id: t.ID, to: taskstate.StatusQueued, reason: taskstate.ReasonAccepted, actor: clean(t.Actor.String()), wake: b.moment.Now}
+		log[i] = logRow{id: t.ID, whose: whoseIs(batch[i]), to: taskstate.StatusQueued, reason: taskstate.ReasonAccepted, actor: clean(t.Actor.String()), wake: b.moment.Now}
 	}
 	for chunk := range slices.Chunk(batch, maxBatch) {
 		for _, part := range bySize(chunk, func(t *task) int { return len(t.Payload) + len(t.FilePath) }) {

@@ -7,7 +7,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"time"
 
@@ -24,8 +23,7 @@ import (
 //   - The state says what is true. A call that wakes too early costs a look; none may wake too late.
 //   - A call's time is moved or ended by what a plain read of its tasks says: whatever changed one since has a call of its own.
 //
-// A call is counted in ingest_task_count when its waking ends: the number of tasks in a status is what is counted there and what
-// calls that wake say. So every call that changes a status wakes at least once.
+// A call is counted when its waking ends (counts.go). So every call that changes a status wakes at least once.
 
 // call is a row of ingest_task_call with what its tasks need.
 type call struct {
@@ -36,6 +34,7 @@ type call struct {
 	epoch    int64     // and its epoch
 	from, to taskstate.Status
 	tasks    int64
+	owners   string // as its row says it
 }
 
 // waker is a state that wakes.
@@ -66,20 +65,28 @@ func scanCall(rows *sql.Rows) (c call, err error) {
 	}
 	c.at, c.now = at.Time, now.Time
 	c.ids = make([]string, 0, len(raw)/len(uuid.UUID{}))
+	if err := eachID(raw, func(id uuid.UUID) { c.ids = append(c.ids, id.String()) }); err != nil {
+		return c, fmt.Errorf("call %d: %w", c.no, err)
+	}
+	return c, nil
+}
+
+// eachID goes through the ids of a call, 16 bytes each.
+func eachID(raw []byte, f func(uuid.UUID)) error {
 	for one := range slices.Chunk(raw, len(uuid.UUID{})) {
 		id, err := uuid.FromBytes(one)
 		if err != nil {
-			return c, fmt.Errorf("call %d has %d bytes of ids: %w", c.no, len(raw), err)
+			return fmt.Errorf("%d bytes of ids: %w", len(raw), err)
 		}
-		c.ids = append(c.ids, id.String())
+		f(id)
 	}
-	return c, nil
+	return nil
 }
 
 // scanLocked reads a call as WakingLock returns it.
 func scanLocked(rows *sql.Rows) (c call, err error) {
 	var at taskstate.DBTime
-	err = rows.Scan(&c.no, &at, &c.from, &c.to, &c.tasks)
+	err = rows.Scan(&c.no, &at, &c.from, &c.to, &c.tasks, &c.owners)
 	c.at = at.Time
 	return c, err
 }
@@ -361,14 +368,13 @@ func (s *Store) tidy(ctx context.Context, epoch int64, stale []staleCall) error 
 			return err
 		}
 		var over []int64
-		counts := map[taskstate.Status]int64{}
+		moved := newCounts()
 		for _, c := range locked {
 			switch read := byNo[c.no]; {
 			case !c.at.Equal(read.at):
 			case read.first.IsZero():
 				over = append(over, c.no)
-				counts[c.to] += c.tasks
-				counts[c.from] -= c.tasks
+				moved.move(c)
 			default:
 				if _, err := tx.ExecContext(ctx, s.queries.Get("WakingMove"), read.first, c.no); err != nil {
 					return err
@@ -382,22 +388,10 @@ func (s *Store) tidy(ctx context.Context, epoch int64, stale []staleCall) error 
 		if _, err := tx.ExecContext(ctx, done.Text, done.Args...); err != nil {
 			return err
 		}
-		return s.count(ctx, tx, counts)
+		return s.count(ctx, tx, moved)
 	})
 	if err != nil && !errors.Is(err, taskstate.ErrOutcomeUnknown) { // then it is done, or is done by the next look
 		return fmt.Errorf("tidy calls that wake: %w", err)
-	}
-	return nil
-}
-
-// count adds to the numbers of tasks by status.
-func (s *Store) count(ctx context.Context, tx taskstate.Tx, counts map[taskstate.Status]int64) error {
-	for _, status := range slices.Sorted(maps.Keys(counts)) {
-		if n := counts[status]; status != "" && n != 0 {
-			if err := execAll(ctx, tx, 1, sqldb.Part{Text: s.queries.Get("CountAdd"), Args: []any{n, string(status)}}); err != nil {
-				return fmt.Errorf("count tasks: %w", err)
-			}
-		}
 	}
 	return nil
 }

@@ -62,6 +62,7 @@ type Bulk struct {
 	Error        string     `json:"error,omitempty"`
 	FailedAfter  *time.Time `json:"failedAfter,omitempty"`
 	FailedBefore *time.Time `json:"failedBefore,omitempty"`
+	Reason       string     `json:"reason,omitempty"` // in the operator's own words, for the audit log
 	All          bool       `json:"all"`
 	Cursor       string     `json:"cursor,omitempty"`
 	Limit        int        `json:"limit,omitempty"`
@@ -78,9 +79,10 @@ type DeadLetterBulk struct {
 
 // TopicDeadLetterBulk selects dead letters of a topic.
 type TopicDeadLetterBulk struct {
-	Group     string `json:"group,omitempty"`
-	Partition *int   `json:"partition,omitempty"`
-	Key       string `json:"key,omitempty"`
+	Group      string `json:"group,omitempty"`
+	Partition  *int   `json:"partition,omitempty"`
+	Key        string `json:"key,omitempty"`
+	Unreplayed bool   `json:"unreplayed,omitempty"`
 	Bulk
 }
 

@@ -10,12 +10,13 @@ import (
 // Document is a document.
 type Document struct {
 	DocumentID      string         `json:"documentId"`
+	UserID          string         `json:"userId"` // whose it is
 	KnowledgeBaseID string         `json:"knowledgeBaseId"`
 	KnowledgeBase   string         `json:"knowledgeBase"` // its name
-	Title           string         `json:"title"`
-	FileName        string         `json:"fileName"`
+	Title           string         `json:"title" payload:"yes"`
+	FileName        string         `json:"fileName" payload:"yes"`
 	MediaType       string         `json:"mediaType"`
-	Metadata        map[string]any `json:"metadata"` // texts, numbers and booleans, as the user gave them
+	Metadata        map[string]any `json:"metadata" payload:"yes"` // texts, numbers and booleans, as the user gave them
 	Status          string         `json:"status"`
 	Bytes           int64          `json:"bytes"`
 	SHA256          string         `json:"sha256"`
@@ -58,6 +59,22 @@ type Segment struct {
 	ByteStart   int64    `json:"byteStart"`
 	ByteEnd     int64    `json:"byteEnd"`
 	Tokens      int      `json:"tokens"`
+}
+
+// Version is what an upload, a rollback or a reindexing made of a document.
+type Version struct {
+	Version      int64    `json:"version"`
+	State        string   `json:"state"` // BUILDING, VISIBLE, SUPERSEDED, ABANDONED
+	Title        string   `json:"title" payload:"yes"`
+	TaskID       string   `json:"taskId"`  // which made it
+	Model        NullText `json:"model"`   // key of the embedding model; null: not yet
+	Reader       NullText `json:"reader"`  // name and version; null: not yet
+	Chunker      NullText `json:"chunker"` // strategy, version and settings; null: not yet
+	SegmentCount int      `json:"segmentCount"`
+	Pages        NullInt  `json:"pages"`       // null: the format has none
+	ContentKept  bool     `json:"contentKept"` // a SUPERSEDED one can be gone back to
+	CreatedAt    Time     `json:"createdAt"`
+	ClosedAt     NullTime `json:"closedAt"` // when it became SUPERSEDED or ABANDONED
 }
 
 // PreviewRequest asks how a document that there is would be cut.
@@ -273,20 +290,26 @@ type Model struct {
 type Base struct {
 	KnowledgeBaseID string          `json:"knowledgeBaseId"`
 	Name            string          `json:"name"`
-	Model           *Model          `json:"model"`          // null until the first document is embedded
-	SearchMode      string          `json:"searchMode"`     // of a search that names none: auto, text, vector, hybrid
-	Chunking        *Chunking       `json:"chunking"`       // of documents that are ingested from now on; null: the operator's
-	MetadataSchema  *MetadataSchema `json:"metadataSchema"` // of documents that are uploaded from now on; null: any metadata
+	Model           *Model          `json:"model"`                        // null until the first document is embedded
+	SearchMode      string          `json:"searchMode"`                   // of a search that names none: auto, text, vector, hybrid
+	Chunking        *Chunking       `json:"chunking"`                     // of documents that are ingested from now on; null: the operator's
+	MetadataSchema  *MetadataSchema `json:"metadataSchema" payload:"yes"` // of documents that are uploaded from now on; null: any metadata
 	CreatedAt       Time            `json:"createdAt"`
 	UpdatedAt       Time            `json:"updatedAt"`
+	Counts          *BaseCounts     `json:"counts"` // null: not asked for
+}
+
+// BaseCounts are the documents and tasks of a base.
+type BaseCounts struct {
+	Documents map[string]int64           `json:"documents"`
+	Tasks     map[taskstate.Status]int64 `json:"tasks"`
+	Segments  int64                      `json:"segments"`
+	Percent   int                        `json:"percent"` // documents READY of all
 }
 
 // Summary is a base in numbers.
 type Summary struct {
-	Base                 Base                       `json:"base"`
-	Documents            map[string]int64           `json:"documents"`
-	Tasks                map[taskstate.Status]int64 `json:"tasks"`
-	Segments             int64                      `json:"segments"`
-	Percent              int                        `json:"percent"` // documents READY of all
-	OldestWaitingSeconds *float64                   `json:"oldestWaitingSeconds"`
+	Base Base `json:"base"`
+	BaseCounts
+	Pace
 }

@@ -91,3 +91,26 @@ type RequeuedEvents struct {
 	Requeued int  `json:"requeued"`
 	More     bool `json:"more"` // the limit was reached
 }
+
+// Worker is a process that has claimed tasks lately.
+type Worker struct {
+	Name       string   `json:"name"`
+	Alive      bool     `json:"alive"` // its lease lasts
+	StartedAt  Time     `json:"startedAt"`
+	LeaseUntil Time     `json:"leaseUntil"`
+	DrainAt    NullTime `json:"drainAt"`   // since when it is to take no more tasks; null: it takes some
+	DrainedAt  NullTime `json:"drainedAt"` // when it had finished what it had
+	Running    int      `json:"running"`   // tasks
+	More       bool     `json:"more"`      // so many tasks run that not all were looked at
+	Tasks      []Task   `json:"tasks"`     // the first 20
+}
+
+// Setting is a setting of the process that is asked.
+type Setting struct {
+	Name    string `json:"name"`
+	Value   string `json:"value"` // secrets and logins of addresses hidden
+	Default string `json:"default"`
+	Allowed string `json:"allowed"`
+	Meaning string `json:"meaning"`
+	Changed bool   `json:"changed"` // it differs from its default
+}

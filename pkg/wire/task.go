@@ -22,6 +22,8 @@ type Task struct {
 	TaskID            string           `json:"taskId"`
 	DocumentID        NullText         `json:"documentId"`
 	KnowledgeBaseID   NullText         `json:"knowledgeBaseId"`
+	KnowledgeBase     NullText         `json:"knowledgeBase"`          // its name; null: the task has no document, or is of before 1.0
+	FileName          NullText         `json:"fileName" payload:"yes"` // of its upload; null: the task has no document
 	Type              string           `json:"type"`
 	Channel           string           `json:"channel"`
 	Status            taskstate.Status `json:"status"`
@@ -34,10 +36,10 @@ type Task struct {
 	CrashCount        int              `json:"crashCount"`
 	NextRetryAt       NullTime         `json:"nextRetryAt"`
 	ErrorCode         NullText         `json:"errorCode"`
-	ErrorMessage      NullText         `json:"errorMessage"`
-	LastError         NullText         `json:"lastError"`
+	ErrorMessage      NullText         `json:"errorMessage" payload:"yes"`
+	LastError         NullText         `json:"lastError" payload:"yes"`
 	Waiting           *Waiting         `json:"waiting"`
-	Warnings          []string         `json:"warnings,omitempty"` // what the document's text is without: pages, attachments, hidden sheets
+	Warnings          []string         `json:"warnings,omitempty" payload:"yes"` // what the document's text is without: pages, attachments, hidden sheets
 	CreatedAt         Time             `json:"createdAt"`
 	UpdatedAt         Time             `json:"updatedAt"`
 }
@@ -47,8 +49,8 @@ type InspectedTask struct {
 	Task
 	UserID         string             `json:"userId"`
 	WorkflowID     NullText           `json:"workflowId"`
-	ChatID         NullText           `json:"chatId"`
-	FilePath       NullText           `json:"filePath"`
+	ChatID         NullText           `json:"chatId" payload:"yes"`
+	FilePath       NullText           `json:"filePath" payload:"yes"`
 	ThrottleCount  int                `json:"throttleCount"`
 	Fence          int64              `json:"fence"`
 	LeaseOwner     NullText           `json:"leaseOwner"`
@@ -58,7 +60,7 @@ type InspectedTask struct {
 	EnqueueCount   int                `json:"promiseCount"`
 	DLQState       taskstate.DLQState `json:"dlqState"`
 	Delivery       NullText           `json:"delivery"`
-	IdempotencyKey NullText           `json:"idempotencyKey"`
+	IdempotencyKey NullText           `json:"idempotencyKey" payload:"yes"`
 	TraceParent    NullText           `json:"traceParent"`
 	RequestID      NullText           `json:"requestId"` // of the request that made the task
 }
@@ -69,8 +71,8 @@ const MirrorFailed = "mirror_failed"
 // SuspendedTask is a task that a person has to look at, with the reason: it is SUSPENDED, or has no copy in RabbitMQ.
 type SuspendedTask struct {
 	InspectedTask
-	Reason      string   `json:"reason"`
-	MirrorError NullText `json:"mirrorError"` // of MirrorFailed: why there is no copy
+	Reason      string   `json:"reason" payload:"yes"`
+	MirrorError NullText `json:"mirrorError" payload:"yes"` // of MirrorFailed: why there is no copy
 }
 
 // Transition is one row of a task's log.
@@ -83,7 +85,7 @@ type Transition struct {
 	CrashCount   int              `json:"crashCount"`
 	Fence        int64            `json:"fence"`
 	Actor        string           `json:"actor"`
-	Message      string           `json:"message"`
+	Message      string           `json:"message" payload:"yes"`
 	ErrorCode    NullText         `json:"errorCode"` // the task's after the change
 	NextRetryAt  NullTime         `json:"nextRetryAt"`
 	CreatedAt    Time             `json:"createdAt"`
@@ -93,14 +95,46 @@ type Transition struct {
 type Explanation struct {
 	Task        Task         `json:"task"`
 	Text        string       `json:"text"`
+	Sentences   []Said       `json:"sentences"` // those of text, but the next step
 	Holder      NullText     `json:"holder"`
 	HeldUntil   NullTime     `json:"heldUntil"`
 	Delivery    NullText     `json:"delivery"`
+	Place       *Place       `json:"place"` // where the queue has the delivery; null: nowhere, or nobody can say
 	Next        NullText     `json:"next"`
+	NextSaid    Said         `json:"nextSaid"` // next, as a sentence
 	NextAt      NullTime     `json:"nextAt"`
 	Now         Time         `json:"now"` // the database's clock, which judges the times above
 	LastChanges []Transition `json:"lastChanges"`
 	Event       *Carrier     `json:"event"` // of the outbox, while it carries the delivery of a QUEUED task
+	Attempts    []Attempt    `json:"attempts"`
+	TraceID     NullText     `json:"traceId"`  // of the request that made the task, and of its attempts
+	TraceURL    NullText     `json:"traceUrl"` // by OTEL_UI_URL
+	SQL         []string     `json:"sql"`      // statements that show the same
+}
+
+// Said is a sentence: a template, in which each %s stands for one of args in turn and %% for a percent sign.
+type Said struct {
+	Template string   `json:"template"`
+	Args     []string `json:"args"`
+}
+
+// Place is where a queue has a delivery.
+type Place struct {
+	Stream      string   `json:"stream"`
+	Consumer    NullText `json:"consumer"`    // who was given it and has not acknowledged it
+	IdleSeconds *float64 `json:"idleSeconds"` // since it was given; null: nobody was
+	Deliveries  int64    `json:"deliveries"`  // how often it was given
+}
+
+// Attempt is one run of a task.
+type Attempt struct {
+	StartedAt Time     `json:"startedAt"`
+	EndedAt   NullTime `json:"endedAt"` // null: it runs
+	Actor     string   `json:"actor"`
+	Reason    NullText `json:"reason"` // how it ended
+	ErrorCode NullText `json:"errorCode"`
+	Message   NullText `json:"message" payload:"yes"`
+	Delivery  NullText `json:"delivery"` // null: the table brought it
 }
 
 // Carrier is the event of the outbox that carries a delivery.
@@ -115,6 +149,23 @@ type Carrier struct {
 	SentAt       NullTime `json:"sentAt"`
 }
 
+// FailureGroup is what failures have in common: their cause.
+type FailureGroup struct {
+	GroupID   string            `json:"groupId"`
+	Pattern   string            `json:"pattern" payload:"yes"` // the error without what differs from one failure to the next
+	ErrorCode NullText          `json:"errorCode"`
+	Permanent bool              `json:"permanent"` // no retry cures it
+	Failures  int64             `json:"failures"`  // ever
+	Tasks     int64             `json:"tasks"`     // that fail with it now
+	FirstAt   Time              `json:"firstAt"`
+	LastAt    Time              `json:"lastAt"`
+	Stages    []taskstate.Stage `json:"stages"`
+	Bases     []string          `json:"bases"`                // ids; tasks without a document have none
+	Error     string            `json:"error" payload:"yes"`  // one of them, as it was
+	Remedy    NullText          `json:"remedy" payload:"yes"` // what its user was told
+	TaskID    string            `json:"taskId"`               // its task
+}
+
 // TaskStep is the result of a resume (queued) and of a task that an operator removes (deleted).
 type TaskStep struct {
 	Status string `json:"status"`
@@ -126,11 +177,60 @@ type Reason struct {
 	Reason string `json:"reason"`
 }
 
+// History is what ended in each part of the last hour or day.
+type History struct {
+	StepSeconds int      `json:"stepSeconds"` // the length of a part
+	Buckets     []Bucket `json:"buckets"`     // the oldest first; the last one is not over yet
+}
+
+// Bucket is what ended in one part.
+type Bucket struct {
+	At          Time     `json:"at"` // its beginning
+	Succeeded   int64    `json:"succeeded"`
+	Dead        int64    `json:"dead"`
+	AtLeast     bool     `json:"atLeast"`     // there were more changes than are counted
+	SecondsHalf *float64 `json:"secondsHalf"` // what half of the sampled tasks took, from upload to SUCCEEDED; null: none ended
+	SecondsMost *float64 `json:"secondsMost"` // what 95 % of them took
+	Sampled     int      `json:"sampled"`     // the last ones that succeeded in it, at most 100
+}
+
+// TaskCounts counts tasks by what they can be listed by.
+type TaskCounts struct {
+	Counts map[taskstate.Status]int64 `json:"counts"`
+	Stages map[taskstate.Stage]int64  `json:"stages"` // RUNNING tasks by stage
+	Bases  []BaseTasks                `json:"bases"`  // the newest ones
+}
+
+// BaseTasks are the tasks of a knowledge base.
+type BaseTasks struct {
+	KnowledgeBaseID string                     `json:"knowledgeBaseId"`
+	Name            string                     `json:"name"`
+	Counts          map[taskstate.Status]int64 `json:"counts"`
+}
+
+// Minute has the changes to each status in a minute.
+type Minute struct {
+	At      Time                       `json:"at"` // its beginning
+	Changes map[taskstate.Status]int64 `json:"changes"`
+}
+
 // Stats counts tasks and what waits in the queue.
 type Stats struct {
 	Counts          map[taskstate.Status]int64 `json:"counts"`
 	StreamLength    int64                      `json:"streamLength"`
 	RetryLength     int64                      `json:"retryLength"`
 	SuspendedLength int64                      `json:"suspendedLength"`
-	Recent          map[taskstate.Status]int64 `json:"recent"` // changes to each status in the last hour
+	Recent          map[taskstate.Status]int64 `json:"recent"`  // changes to each status in the last hour
+	Minutes         []Minute                   `json:"minutes"` // of that hour, those with changes, the oldest first
+	Pace
+}
+
+// Pace is how tasks come on.
+type Pace struct {
+	OldestWaitingSeconds *float64                  `json:"oldestWaitingSeconds"` // null: nothing waits
+	Stages               map[taskstate.Stage]int64 `json:"stages"`               // RUNNING tasks by stage
+	PerMinute            float64                   `json:"perMinute"`            // tasks that ended, within the last ten minutes
+	SecondsLeft          *float64                  `json:"secondsLeft"`          // of what waits, at that pace; null: nothing waits, or nobody can say
+	SecondsHalf          *float64                  `json:"secondsHalf"`          // what half of the last tasks took, from upload to SUCCEEDED; null: none
+	SecondsMost          *float64                  `json:"secondsMost"`          // what 95 % of them took
 }

@@ -91,6 +91,21 @@ SELECT status, COUNT(*)
 FROM ingest_task_state
 GROUP BY status
 
+-- Tasks as they are, what is counted of them, and calls that are not counted yet.
+-- name: Counted
+SELECT 'are', b.user_id, COALESCE(b.knowledge_base_id, ''), t.status, '', COUNT(*), ''
+FROM ingest_task_body b
+JOIN ingest_task_state t ON t.id = @rawid(b.id)
+GROUP BY b.user_id, COALESCE(b.knowledge_base_id, ''), t.status
+UNION ALL
+SELECT 'owner', user_id, knowledge_base_id, status, '', n, '' FROM ingest_task_owner
+UNION ALL
+SELECT 'status', '', '', status, '', n, '' FROM ingest_task_count
+UNION ALL
+SELECT 'call', '', '', to_status, COALESCE(from_status, ''), tasks, COALESCE(owners, '')
+FROM ingest_task_call
+WHERE wake_at < @never
+
 -- name: Bases
 SELECT id, dim, CASE collection WHEN '' THEN id ELSE collection END, CASE WHEN deleted_at IS NULL THEN 0 ELSE 1 END
 FROM knowledge_base
@@ -308,3 +323,42 @@ UNION ALL
 SELECT r.task_id, '', r.status, 1
 FROM workflow_runs r
 WHERE NOT EXISTS (SELECT 1 FROM ingest_task_body b WHERE b.id = r.task_id AND b.type = 'workflow.execute')
+
+-- Rows of failures that do not fit: tasks that are counted and do not fail, tasks that failed since failures are counted and are not, and
+-- groups whose count is another.
+-- name: Failures
+SELECT 'counted', f.task_id, 1, 0
+FROM task_failure f
+WHERE NOT EXISTS (
+  SELECT 1 FROM ingest_task t
+  WHERE t.id = f.task_id AND t.last_error IS NOT NULL AND t.status <> 'CANCELLED')
+UNION ALL
+SELECT 'fails', t.id, 0, 1
+FROM ingest_task t
+WHERE t.last_error IS NOT NULL AND t.status <> 'CANCELLED'
+  AND NOT EXISTS (SELECT 1 FROM task_failure f WHERE f.task_id = t.id)
+  AND EXISTS (
+    SELECT 1 FROM ingest_task_transition l
+    WHERE l.task_id = t.id AND l.reason IN ('FAILED', 'EXHAUSTED', 'PERMANENT', 'STALLED', 'THROTTLED', 'crash_limit')
+      AND l.created_at > (SELECT applied_at FROM schema_migrations WHERE version = 26))
+UNION ALL
+SELECT 'group', g.id, g.tasks, COUNT(f.task_id)
+FROM failure_group g
+LEFT JOIN task_failure f ON f.failure_id = g.id
+GROUP BY g.id, g.tasks
+HAVING g.tasks <> COUNT(f.task_id)
+UNION ALL
+SELECT 'group', f.failure_id, 0, COUNT(*)
+FROM task_failure f
+WHERE NOT EXISTS (SELECT 1 FROM failure_group g WHERE g.id = f.failure_id)
+GROUP BY f.failure_id
+UNION ALL
+SELECT 'all', '', COUNT(*), COUNT(*)
+FROM ingest_task_body
+
+-- name: Kinds
+SELECT 'task', id FROM ingest_task_body WHERE id IN (@list)
+UNION ALL
+SELECT 'document', id FROM knowledge_document WHERE id IN (@list)
+UNION ALL
+SELECT 'base', id FROM knowledge_base WHERE id IN (@list)

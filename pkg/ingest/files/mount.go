@@ -103,6 +103,15 @@ func Mark(dir string, epoch int64) error {
 	return errors.Join(files.mark(epoch), files.Close())
 }
 
+// Timeline returns the epoch of the database that the folder belongs to, by its marker; 0: it has none.
+func (f *Folder) Timeline() (int64, error) {
+	epoch, err := f.marker()
+	if errors.Is(err, fs.ErrNotExist) {
+		return 0, nil
+	}
+	return epoch, err
+}
+
 // marker reads the marker: the epoch of the database that the folder belongs to. fs.ErrNotExist when there is none.
 // A folder that was mounted over the one that was opened is found by its name.
 func (f *Folder) marker() (int64, error) {

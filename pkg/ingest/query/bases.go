@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"database/sql"
-	"fmt"
 	"time"
 
 	"github.com/millweir/millweir/pkg/ingest"
@@ -20,57 +19,123 @@ func (r *Reads) Bases(ctx context.Context, c ingest.Caller, q ingest.ListQuery) 
 	if err != nil {
 		return nil, err
 	}
-	return sqldb.ReadAll(ctx, r.store, "list knowledge bases", l.text.String(), l.args, func(rows *sql.Rows) (ingest.Base, error) {
+	bases, err := sqldb.ReadAll(ctx, r.store, "list knowledge bases", l.text.String(), l.args, func(rows *sql.Rows) (ingest.Base, error) {
 		return catalog.BaseFrom(rows)
 	})
+	if err != nil || !q.Counts {
+		return bases, err
+	}
+	return bases, r.count(ctx, c, bases)
 }
 
-// BaseSummary counts a base's documents and tasks.
+// count adds the documents and tasks of bases.
+func (r *Reads) count(ctx context.Context, c ingest.Caller, bases []ingest.Base) error {
+	if len(bases) == 0 {
+		return nil
+	}
+	ids, at := make([]string, len(bases)), map[string]*ingest.BaseCounts{}
+	for i := range bases {
+		ids[i] = bases[i].ID
+		bases[i].Counts = &ingest.BaseCounts{Documents: map[ingest.DocumentStatus]int64{}}
+		at[ids[i]] = bases[i].Counts
+	}
+	tasks, err := r.store.CountsIn(ctx, c.Scope, ids)
+	if err != nil {
+		return err
+	}
+	query := r.q.Bind("BaseDocuments", sqldb.Parts{"list": sqldb.List(ids)})
+	type row struct {
+		base        string
+		status      ingest.DocumentStatus
+		n, segments int64
+	}
+	rows, err := sqldb.ReadAll(ctx, r.store, "count documents", query.Text, query.Args, func(rows *sql.Rows) (x row, err error) {
+		err = rows.Scan(&x.base, &x.status, &x.n, &x.segments)
+		return x, err
+	})
+	for _, x := range rows {
+		b := at[x.base]
+		b.Documents[x.status] = x.n
+		b.Segments += x.segments
+	}
+	for id, b := range at {
+		var all int64
+		for _, n := range b.Documents {
+			all += n
+		}
+		b.Percent = int(100 * b.Documents[ingest.DocumentReady] / max(all, 1))
+		b.Tasks = tasks[id]
+	}
+	return err
+}
+
+// BaseSummary counts a base's documents and tasks, and says how those come on.
 func (r *Reads) BaseSummary(ctx context.Context, c ingest.Caller, idOrName string) (ingest.Summary, error) {
 	b, err := r.cat.Base(ctx, c, idOrName)
 	if err != nil {
 		return ingest.Summary{}, err
 	}
-	s := ingest.Summary{Base: b, Documents: map[ingest.DocumentStatus]int64{}}
-	type row struct {
-		status      ingest.DocumentStatus
-		n, segments int64
-	}
-	rows, err := sqldb.ReadAll(ctx, r.store, "count documents", r.q.Get("BaseDocuments"), []any{b.ID}, func(rows *sql.Rows) (row, error) {
-		var x row
-		return x, rows.Scan(&x.status, &x.n, &x.segments)
-	})
-	if err != nil {
+	bases := []ingest.Base{b}
+	if err := r.count(ctx, c, bases); err != nil {
 		return ingest.Summary{}, err
 	}
-	var all int64
-	for _, x := range rows {
-		s.Documents[x.status] = x.n
-		s.Segments += x.segments
-		all += x.n
-	}
-	if all > 0 {
-		s.Percent = int(100 * s.Documents[ingest.DocumentReady] / all)
-	}
-	if s.Tasks, err = r.store.Counts(ctx, c.Scope, b.ID); err != nil {
-		return ingest.Summary{}, err
-	}
-	s.OldestWaiting, err = r.oldestWaiting(ctx, b.ID)
+	s := ingest.Summary{Base: b, BaseCounts: *bases[0].Counts}
+	s.Pace, err = r.pace(ctx, c, b.ID, s.Tasks)
 	return s, err
 }
 
-// oldestWaiting is the age of the base's oldest task that has not ended; 0: none.
-func (r *Reads) oldestWaiting(ctx context.Context, base string) (time.Duration, error) {
-	at, err := sqldb.ReadRow(ctx, r.store, func(row sqldb.Scanner) (at taskstate.DBTime, err error) { return at, row.Scan(&at) }, r.q.Get("BaseOldestWaiting"), base)
-	if err != nil {
-		return 0, fmt.Errorf("oldest waiting task: %w", err)
+// countedBases is how many bases TaskCounts tells apart.
+const countedBases = 20
+
+// TaskCounts counts tasks by status, stage and base. Counts of statuses and bases are kept; stages are read from the tasks that run.
+func (r *Reads) TaskCounts(ctx context.Context, c ingest.Caller, base string) (out ingest.TaskCounts, err error) {
+	if base == "" {
+		out.Bases, err = r.Bases(ctx, c, ingest.ListQuery{Limit: countedBases})
+	} else {
+		out.Bases = make([]ingest.Base, 1)
+		out.Bases[0], err = r.cat.Base(ctx, c, base)
 	}
-	if at.IsZero() {
-		return 0, nil
+	if err != nil {
+		return out, err
+	}
+	if out.Tasks, err = r.store.Counts(ctx, c.Scope, base); err != nil {
+		return out, err
+	}
+	ids := make([]string, len(out.Bases))
+	for i := range out.Bases {
+		ids[i] = out.Bases[i].ID
+	}
+	counts := map[string]map[taskstate.Status]int64{}
+	if len(ids) > 0 {
+		if counts, err = r.store.CountsIn(ctx, c.Scope, ids); err != nil {
+			return out, err
+		}
+	}
+	for i, id := range ids {
+		out.Bases[i].Counts = &ingest.BaseCounts{Tasks: counts[id]}
+	}
+	pace, err := r.store.Pace(ctx, c.Scope, base, paceWindow)
+	out.Stages = pace.Stages
+	return out, err
+}
+
+// paceWindow is how far back a pace looks.
+const paceWindow = 10 * time.Minute
+
+// pace is how the tasks of a base come on, of which there are so many; base "" is all bases.
+func (r *Reads) pace(ctx context.Context, c ingest.Caller, base string, counts map[taskstate.Status]int64) (ingest.Pace, error) {
+	p, err := r.store.Pace(ctx, c.Scope, base, paceWindow)
+	if err != nil {
+		return ingest.Pace{}, err
+	}
+	out := ingest.Pace{
+		Stages: p.Stages, PerMinute: p.PerMinute(), Half: p.TookAt(50), Most: p.TookAt(95),
+		Left: p.Left(taskstate.Unfinished(counts)),
+	}
+	if p.Oldest.IsZero() {
+		return out, nil
 	}
 	m, err := r.store.Moment(ctx)
-	if err != nil {
-		return 0, err
-	}
-	return max(m.Now.Sub(at.Time), 0), nil
+	out.OldestWaiting = max(m.Now.Sub(p.Oldest), 0)
+	return out, err
 }

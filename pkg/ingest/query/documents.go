@@ -152,6 +152,21 @@ func (r *Reads) Segments(ctx context.Context, c ingest.Caller, documentID string
 	})
 }
 
+// Versions pages through a live document's versions below a number, the newest first. ErrDocumentNotFound.
+func (r *Reads) Versions(ctx context.Context, c ingest.Caller, documentID string, below int64, limit int) ([]ingest.Version, error) {
+	if _, err := r.Document(ctx, c, documentID); err != nil {
+		return nil, err
+	}
+	return sqldb.ReadAll(ctx, r.store, "list versions", r.q.Get("VersionPage"), []any{documentID, below, limit}, func(rows *sql.Rows) (ingest.Version, error) {
+		var v ingest.Version
+		var kept int
+		var created, closed taskstate.DBTime
+		err := rows.Scan(&v.No, &v.State, &v.Title, &v.TaskID, &v.Model, &v.Reader, &v.Chunker, &v.Segments, &v.Pages, &kept, &created, &closed)
+		v.TaskID, v.Kept, v.CreatedAt, v.ClosedAt = strings.TrimSpace(v.TaskID), kept > 0, created.Time, closed.Time
+		return v, err
+	})
+}
+
 // scanDocument reads DocumentList's columns.
 func scanDocument(row sqldb.Scanner) (ingest.Document, error) {
 	var d ingest.Document

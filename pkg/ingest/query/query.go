@@ -7,6 +7,8 @@ import (
 	"embed"
 	"encoding/json"
 	"log/slog"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/millweir/millweir/pkg/ingest"
@@ -44,6 +46,7 @@ type Reads struct {
 	rerankTop  int
 	rest       rest // of the reranker
 	now        func() time.Time
+	past       pasts
 }
 
 // ReadsDeps are what Reads needs; Queue may be nil (no queue in this process), and so may Reranker.
@@ -86,6 +89,67 @@ func (r *Reads) Tasks(ctx context.Context, c ingest.Caller, q taskstate.Query) (
 		q.KnowledgeBase = b.ID
 	}
 	return r.store.List(ctx, c.Scope, q)
+}
+
+const (
+	workersSince = time.Hour // since when a worker's lease may have ended
+	mostWorkers  = 500
+	mostRunning  = 2000 // tasks that are looked at
+	runningPage  = 200
+	shownRunning = 20 // tasks of a worker
+)
+
+// Workers lists processes that have claimed tasks lately, those that run most first.
+func (r *Reads) Workers(ctx context.Context, c ingest.Caller) ([]ingest.Worker, error) {
+	found, err := r.store.Workers(ctx, workersSince, mostWorkers)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]ingest.Worker, len(found))
+	place := map[string]int{}
+	for i, w := range found {
+		out[i].Worker = w
+		if _, later := place[w.Name]; !later { // a restarted process has the name of the one before
+			place[w.Name] = i
+		}
+	}
+	q := taskstate.Query{Statuses: []taskstate.Status{taskstate.StatusRunning}, Sort: taskstate.SortCreated, Limit: runningPage}
+	for looked := 0; ; looked += runningPage {
+		page, err := r.store.List(ctx, c.Scope, q)
+		if err != nil {
+			return nil, err
+		}
+		for _, t := range page.Tasks {
+			name, _, _ := strings.Cut(t.LeaseOwner, "/")
+			i, known := place[name]
+			if !known {
+				continue // given up, or of a process whose lease ended long ago
+			}
+			if out[i].Runs++; len(out[i].Tasks) < shownRunning {
+				out[i].Tasks = append(out[i].Tasks, t)
+			}
+		}
+		if len(page.Tasks) < runningPage {
+			break
+		}
+		if looked+runningPage >= mostRunning {
+			for i := range out {
+				out[i].Cut = true
+			}
+			break
+		}
+		last := page.Tasks[len(page.Tasks)-1]
+		q.After = &taskstate.Cursor{At: last.CreatedAt, ID: last.ID}
+	}
+	slices.SortStableFunc(out, func(a, b ingest.Worker) int {
+		return cmp.Or(-cmp.Compare(sqldb.Flag(a.Alive), sqldb.Flag(b.Alive)), cmp.Compare(b.Runs, a.Runs))
+	})
+	return out, nil
+}
+
+// FailureGroups reads a page of groups of failures.
+func (r *Reads) FailureGroups(ctx context.Context, c ingest.Caller, q taskstate.GroupQuery) ([]taskstate.FailureGroup, error) {
+	return r.store.FailureGroups(ctx, c.Scope, q)
 }
 
 // Transitions reads a task's log after a transition id.

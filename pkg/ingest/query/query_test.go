@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"log/slog"
+	"math"
 	"strings"
 	"testing"
 	"time"
@@ -198,6 +199,23 @@ func TestDocumentsAndSegmentsPage(t *testing.T) {
 		require.Equal(t, "more 0", page[0].Text)
 		_, err = r.Reads.Segments(t.Context(), ingesttest.Foreign(), ids[0], -1, 10)
 		require.ErrorIs(t, err, ingest.ErrDocumentNotFound)
+		versions, err := r.Reads.Versions(t.Context(), w.Caller, ids[0], math.MaxInt64, 10)
+		require.NoError(t, err)
+		require.Len(t, versions, 1)
+		v := versions[0]
+		require.Equal(t, "VISIBLE", v.State)
+		require.Equal(t, d.VisibleVersion, v.No)
+		require.Equal(t, first.LatestTaskID, v.TaskID)
+		require.Equal(t, 2, v.Segments)
+		require.True(t, v.Kept)
+		require.NotEmpty(t, v.Model)
+		require.False(t, v.CreatedAt.IsZero())
+		require.True(t, v.ClosedAt.IsZero())
+		versions, err = r.Reads.Versions(t.Context(), w.Caller, ids[0], v.No, 10)
+		require.NoError(t, err)
+		require.Empty(t, versions, "none is below it")
+		_, err = r.Reads.Versions(t.Context(), ingesttest.Foreign(), ids[0], math.MaxInt64, 10)
+		require.ErrorIs(t, err, ingest.ErrDocumentNotFound)
 	})
 }
 
@@ -239,6 +257,36 @@ func TestBases(t *testing.T) {
 		require.EqualValues(t, 2, s.Segments)
 		require.Equal(t, 50, s.Percent)
 		require.GreaterOrEqual(t, s.OldestWaiting, time.Duration(0))
+		counted, err := r.Reads.Bases(t.Context(), w.Caller, ingest.ListQuery{Limit: 10, Counts: true})
+		require.NoError(t, err)
+		for _, b := range counted {
+			of, err := r.Reads.BaseSummary(t.Context(), w.Caller, b.ID)
+			require.NoError(t, err)
+			require.Equal(t, of.BaseCounts, *b.Counts, b.Name)
+		}
+		require.Nil(t, all[0].Counts, "not asked for")
+		n, err := r.Reads.TaskCounts(t.Context(), w.Caller, "")
+		require.NoError(t, err)
+		require.Equal(t, map[taskstate.Status]int64{taskstate.StatusSucceeded: 1, taskstate.StatusQueued: 1}, n.Tasks)
+		require.Len(t, n.Bases, 2)
+		for _, b := range n.Bases {
+			if b.Name == "notes" {
+				require.Equal(t, s.Tasks, b.Counts.Tasks)
+			} else {
+				require.Empty(t, b.Counts.Tasks, b.Name)
+			}
+		}
+		require.Empty(t, n.Stages, "nothing runs")
+		only, err := r.Reads.TaskCounts(t.Context(), w.Caller, made.ID)
+		require.NoError(t, err)
+		require.Equal(t, n.Tasks, only.Tasks)
+		require.Len(t, only.Bases, 1)
+		foreign, err := r.Reads.TaskCounts(t.Context(), ingesttest.Foreign(), "")
+		require.NoError(t, err)
+		require.Empty(t, foreign.Tasks)
+		require.Len(t, foreign.Bases, 1)
+		_, err = r.Reads.TaskCounts(t.Context(), ingesttest.Foreign(), made.ID)
+		require.ErrorIs(t, err, ingest.ErrBaseNotFound)
 		tasks, err := r.Reads.Tasks(t.Context(), w.Caller, taskstate.Query{KnowledgeBase: "notes", Limit: 10})
 		require.NoError(t, err)
 		require.Len(t, tasks.Tasks, 2)
@@ -320,6 +368,17 @@ func TestStatsEqualTheRows(t *testing.T) {
 		}
 		require.EqualValues(t, 3, s.Recent[taskstate.StatusQueued])
 		require.EqualValues(t, 1, s.Recent[taskstate.StatusSucceeded])
+		byMinute := map[taskstate.Status]int64{}
+		for i, m := range s.Minutes {
+			require.Zero(t, m.At.Second())
+			require.True(t, i == 0 || s.Minutes[i-1].At.Before(m.At))
+			for status, n := range m.Changes {
+				byMinute[status] += n
+			}
+		}
+		for status, n := range s.Recent {
+			require.Equal(t, n, byMinute[status], status)
+		}
 		require.EqualValues(t, 2, s.SuspendedLength)
 		require.NoError(t, testutil.CollectAndCompare(r.Reads.Lengths(), strings.NewReader(`
 # HELP retry_length Tasks that wait for their next attempt.

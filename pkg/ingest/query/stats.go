@@ -3,6 +3,7 @@ package query
 import (
 	"context"
 	"database/sql"
+	"fmt"
 	"time"
 
 	"github.com/millweir/millweir/pkg/ingest"
@@ -25,20 +26,32 @@ func (r *Reads) Stats(ctx context.Context, c ingest.Caller) (ingest.Stats, error
 			return ingest.Stats{}, err
 		}
 	}
+	if s.Pace, err = r.pace(ctx, c, "", s.Tasks); err != nil {
+		return ingest.Stats{}, err
+	}
 	m, err := r.store.Moment(ctx)
 	if err != nil {
 		return ingest.Stats{}, err
 	}
 	type row struct {
-		to taskstate.Status
-		n  int64
+		minute string
+		to     taskstate.Status
+		n      int64
 	}
 	rows, err := sqldb.ReadAll(ctx, r.store, "recent changes", r.q.Get("RecentChanges"), []any{m.Now.Add(-recentWindow)}, func(rows *sql.Rows) (row, error) {
 		var x row
-		return x, rows.Scan(&x.to, &x.n)
+		return x, rows.Scan(&x.minute, &x.to, &x.n)
 	})
 	for _, x := range rows {
-		s.Recent[x.to] = x.n
+		s.Recent[x.to] += x.n
+		at, err := time.Parse("2006-01-02T15:04", x.minute)
+		if err != nil {
+			return s, fmt.Errorf("minute of changes: %w", err)
+		}
+		if n := len(s.Minutes); n == 0 || !s.Minutes[n-1].At.Equal(at) {
+			s.Minutes = append(s.Minutes, ingest.Minute{At: at, Changes: map[taskstate.Status]int64{}})
+		}
+		s.Minutes[len(s.Minutes)-1].Changes[x.to] = x.n
 	}
 	return s, err
 }

@@ -39,13 +39,15 @@ func New(d ingest.Deps, cfg ingest.Config, cat *catalog.Catalog, mount *files.Mo
 }
 
 const (
-	sweepBatch = 100         // versions, documents or bases of one look
-	garbageMax = 1000        // vector ids of one look
-	deleteMax  = 500         // ids of one request to the vector store
-	rowsSwept  = 1000        // segment rows of one transaction
-	sweepTurns = 50          // looks of one kind in one sweep: bounds it, the next one goes on
-	hourly     = time.Hour   // how often the upload folder is listed
-	minutely   = time.Minute // how often expired keys are looked for
+	sweepBatch = 100  // versions, documents or bases of one look
+	garbageMax = 1000 // vector ids of one look
+	deleteMax  = 500  // ids of one request to the vector store
+	rowsSwept  = 1000 // segment rows of one transaction
+	sweepTurns = 50   // looks of one kind in one sweep: bounds it, the next one goes on
+	// failuresKept is how long a group of failures stays after its last one, once no task fails with it any more.
+	failuresKept = 30 * 24 * time.Hour
+	hourly       = time.Hour   // how often the upload folder is listed
+	minutely     = time.Minute // how often expired keys are looked for
 	// secondPass is the pause before a vector is deleted once more: longer than a paused holder's late request (design D8).
 	secondPass = 10 * time.Minute
 	// stillOpen is how long garbage of a version that is still BUILDING waits.
@@ -117,6 +119,7 @@ func (a *Sweeper) RunSweeper(ctx context.Context) error {
 			a.cat.Logged(ctx, "files", err)
 			_, err = a.index.Tidy(ctx)
 			a.cat.Logged(ctx, "text index", err)
+			a.cat.Logged(ctx, "failures", a.d.Store.ForgetFailures(ctx, failuresKept))
 		}
 		select {
 		case <-ctx.Done():

@@ -18,6 +18,7 @@ import (
 	"github.com/millweir/millweir/pkg/ingest/pipeline"
 	"github.com/millweir/millweir/pkg/sqldb"
 	"github.com/millweir/millweir/pkg/tasks"
+	"github.com/millweir/millweir/pkg/tasks/bulk"
 	"github.com/millweir/millweir/pkg/taskstate"
 	"github.com/millweir/millweir/pkg/workflow"
 )
@@ -80,6 +81,8 @@ type doors struct {
 	fetch  *fetcher
 	worker *pipeline.Worker // nil: this process reads no documents
 	poll   time.Duration    // between two looks at documents under way
+
+	operations *bulk.Operations
 }
 
 // New makes the workflows over an application that receives files. networks are those, beside the public ones, from which ingest.url
@@ -89,7 +92,7 @@ func New(a *app.App, store taskstate.Database, networks Networks, worker *pipeli
 }
 
 func newPolling(a *app.App, store taskstate.Database, networks Networks, worker *pipeline.Worker, poll time.Duration) []workflow.Workflow {
-	d := &doors{app: a, store: store, fetch: newFetcher(networks), worker: worker, poll: poll}
+	d := &doors{app: a, store: store, fetch: newFetcher(networks), worker: worker, poll: poll, operations: NewBulk(a, store)}
 	return []workflow.Workflow{
 		{ID: IngestText, Schema: json.RawMessage(textSchema), Text: "text", Run: d.ingesting(d.text)},
 		{ID: IngestURL, Schema: json.RawMessage(urlSchema), Text: "url", Run: d.ingesting(d.url)},
@@ -99,6 +102,7 @@ func newPolling(a *app.App, store taskstate.Database, networks Networks, worker 
 		{ID: IngestArchive, Schema: json.RawMessage(archiveSchema), Run: run(d.unpack)},
 		{ID: ingest.AttachmentsWorkflow, Schema: json.RawMessage(attachmentsSchema), Run: run(d.attach)},
 		{ID: ReindexBase, Schema: json.RawMessage(reindexSchema), Text: "knowledgeBase", Run: run(d.reindex)},
+		{ID: bulk.Workflow, Schema: json.RawMessage(bulkSchema), Run: d.bulk},
 	}
 }
 

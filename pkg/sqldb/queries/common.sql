@@ -11,6 +11,9 @@ UPDATE timeline
 SET value = value
 WHERE id = 0
 
+-- name: ServerVersion
+SELECT sqlite_version()
+
 -- name: MigrationsApplied
 SELECT version, name, checksum, applied_at
 FROM schema_migrations

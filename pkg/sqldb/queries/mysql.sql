@@ -16,3 +16,6 @@ INSERT INTO timeline (id, value)
 SELECT 1, ?
 FROM DUAL
 WHERE NOT EXISTS (SELECT 1 FROM timeline)
+
+-- name: ServerVersion
+SELECT VERSION()

@@ -13,3 +13,6 @@ SELECT 1 FROM (SELECT pg_advisory_lock(77106944100)) AS taken
 
 -- name: MigrateUnlock
 SELECT pg_advisory_unlock(77106944100)
+
+-- name: ServerVersion
+SELECT current_setting('server_version')

@@ -111,7 +111,7 @@ func testFilters(t *testing.T, b *bench) {
 	b.submit(a, c)
 	now := b.one(a.ID, b.claiming("p1")).After
 	b.one(a.ID, func(m taskstate.DBClock, t taskstate.Task) taskstate.Decision {
-		return taskstate.Fail(b.p, m, t, b.holder(now), taskstate.Failure{Cause: "Connection REFUSED by peer"})
+		return taskstate.Fail(b.p, m, t, b.holder(now), taskstate.Failure{Code: "DOWN", Cause: "Connection REFUSED by peer"})
 	})
 	now = b.get(a.ID)
 	past, future := now.CreatedAt.Add(-time.Hour), now.UpdatedAt.Add(time.Hour)
@@ -124,6 +124,21 @@ func testFilters(t *testing.T, b *bench) {
 		"base":            {taskstate.Query{KnowledgeBase: c.KnowledgeBase}, c.ID},
 		"document":        {taskstate.Query{DocumentID: a.DocumentID}, a.ID},
 		"stage":           {taskstate.Query{Stage: "embed"}, ""},
+		"user":            {taskstate.Query{UserID: "u1", Statuses: []taskstate.Status{taskstate.StatusQueued}}, c.ID},
+		"other user":      {taskstate.Query{UserID: "é"}, ""},
+		"type":            {taskstate.Query{Type: "document", Text: "other"}, c.ID},
+		"other type":      {taskstate.Query{Type: "ünknown"}, ""},
+		"workflow":        {taskstate.Query{Workflow: "w"}, ""},
+		"code":            {taskstate.Query{Code: "DOWN"}, a.ID},
+		"no code":         {taskstate.Query{Code: "É"}, ""},
+		"error":           {taskstate.Query{Error: "connection refused"}, a.ID},
+		"error wildcard":  {taskstate.Query{Error: "%"}, ""},
+		"file":            {taskstate.Query{FileName: "ÜBERS"}, c.ID},
+		"file name alone": {taskstate.Query{FileName: `R&D "Üb`}, c.ID},
+		"attempts":        {taskstate.Query{AttemptsFrom: 1, AttemptsBelow: 2}, a.ID},
+		"no attempts":     {taskstate.Query{AttemptsBelow: 1}, c.ID},
+		"failure group":   {taskstate.Query{FailureGroup: taskstate.CauseOf("DOWN", "Connection REFUSED by peer").Group()}, a.ID},
+		"other group":     {taskstate.Query{FailureGroup: taskstate.CauseOf("", "Connection REFUSED by peer").Group()}, ""},
 		"text in path":    {taskstate.Query{Text: "100%_done!"}, a.ID},
 		"file name":       {taskstate.Query{Text: `r&d "Üb`}, c.ID},
 		"beside a name":   {taskstate.Query{Text: "x-special"}, ""},
@@ -156,6 +171,116 @@ func testFilters(t *testing.T, b *bench) {
 	}
 }
 
+// testPace follows the tasks of a base beside those of another, before and after their calls are counted.
+func testPace(t *testing.T, b *bench) {
+	base, other := newID(), newID()
+	var ids []string
+	for n := range 7 {
+		one := newTask()
+		if one.KnowledgeBase = base; n == 0 || n > 4 {
+			one.KnowledgeBase = other
+		}
+		b.submit(one)
+		ids = append(ids, one.ID)
+	}
+	pace := func(s taskstate.Scope, base string) taskstate.Pace {
+		t.Helper()
+		p, err := b.s.Pace(b.ctx, s, base, time.Hour)
+		b.fatalIf(err)
+		return p
+	}
+	stages := func(want string) {
+		t.Helper()
+		equal(t, "stages", fmt.Sprint(pace(taskstate.System(), base).Stages), want)
+	}
+	p := pace(taskstate.System(), base)
+	equal(t, "the oldest of the base", p.Oldest.Equal(b.get(ids[1]).CreatedAt), true)
+	equal(t, "ended", p.Ended, 0)
+	equal(t, "nobody can say", p.Left(4), 0)
+	equal(t, "took", p.TookAt(95), 0)
+	var held []taskstate.Task
+	for _, id := range ids[:4] {
+		held = append(held, b.one(id, b.claiming("p1")).After)
+	}
+	stages("map[none:3]")
+	h := b.holder(held[2])
+	lost, err := b.s.Heartbeat(b.ctx, b.p.Lease, []taskstate.Beat{{
+		TaskID: held[2].ID, Status: taskstate.StatusRunning, Token: h.Token, Owner: held[2].LeaseOwner, Progress: &taskstate.Progress{Stage: "embed", Percent: 40, Processed: 4, Total: 10},
+	}})
+	b.fatalIf(err)
+	equal(t, "lost", len(lost), 0)
+	stages("map[embed:1 none:2]")
+	equal(t, "stages of all", fmt.Sprint(pace(taskstate.System(), "").Stages), "map[embed:1 none:3]")
+	equal(t, "stages of nobody", len(pace(taskstate.Scope{UserID: "nobody", Role: taskstate.RoleUser}, base).Stages), 0)
+	for n, id := range ids[:2] {
+		b.one(id, func(m taskstate.DBClock, t taskstate.Task) taskstate.Decision {
+			return taskstate.Succeed(m, t, b.holder(held[n]), nil, "done")
+		})
+	}
+	for _, when := range []string{"at once", "counted"} {
+		p = pace(taskstate.System(), base)
+		equal(t, "the oldest left, "+when, p.Oldest.Equal(b.get(ids[2]).CreatedAt), true)
+		equal(t, "ended of the base, "+when, p.Ended, 1)
+		equal(t, "ended of all, "+when, pace(taskstate.System(), "").Ended, 2)
+		equal(t, "a pace, "+when, p.PerMinute(), 6)
+		equal(t, "left, "+when, p.Left(3), 30*time.Second)
+		equal(t, "took, "+when, len(p.Took), 1)
+		done := b.get(ids[1])
+		equal(t, "took, "+when, p.TookAt(50), done.UpdatedAt.Sub(done.CreatedAt))
+		equal(t, "all took, "+when, len(pace(taskstate.System(), "").Took), 2)
+		_, _, err := b.s.Due(b.ctx, 100)
+		b.fatalIf(err)
+	}
+	stages("map[embed:1 none:1]")
+	for _, id := range ids[1:] {
+		b.one(id, func(m taskstate.DBClock, t taskstate.Task) taskstate.Decision {
+			return taskstate.Cancel(m, t, taskstate.Actor{Kind: taskstate.ActorUser, Name: "x"}, taskstate.ReasonCancelled, "")
+		})
+	}
+	p = pace(taskstate.System(), base)
+	equal(t, "none is left", p.Oldest.IsZero() && len(p.Stages) == 0, true)
+	equal(t, "who was cancelled did not end by itself", p.Ended, 1)
+}
+
+// countHostile counts the tasks of users whose names are parts of each other, or would be read as something else, before their calls
+// are counted and after.
+func countHostile(t *testing.T, b *bench, base string) {
+	users := []string{"hostile", "Hostile", "hostile%", "host_le", `host\ile`, `host"ile`, `x","base":"`, "höstile", "<hostile>", "'; --", strings.Repeat("𝄞", 190)}
+	var tasks []taskstate.NewTask
+	for n, user := range users {
+		for i := range n + 1 {
+			one := newTask()
+			if one.UserID = user; i == 0 {
+				one.KnowledgeBase = base
+			}
+			tasks = append(tasks, one)
+		}
+	}
+	b.submit(tasks...)
+	check := func(what, want, inBase string) {
+		t.Helper()
+		for n, user := range users {
+			scope := taskstate.Scope{UserID: user, Role: taskstate.RoleUser}
+			all, err := b.s.Counts(b.ctx, scope, "")
+			b.fatalIf(err)
+			equal(t, what+" of "+user, fmt.Sprint(all), fmt.Sprintf(want, n+1))
+			among, err := b.s.Count(b.ctx, taskstate.System(), taskstate.Query{UserID: user, KnowledgeBase: base})
+			b.fatalIf(err)
+			equal(t, what+" in a base of "+user, fmt.Sprint(among), inBase)
+		}
+	}
+	check("waking", "map[QUEUED:%d]", "map[QUEUED:1]")
+	for _, one := range tasks {
+		b.one(one.ID, func(m taskstate.DBClock, t taskstate.Task) taskstate.Decision {
+			return taskstate.Cancel(m, t, taskstate.Actor{Kind: taskstate.ActorUser, Name: "x"}, taskstate.ReasonCancelled, "")
+		})
+	}
+	check("cancelled", "map[CANCELLED:%d]", "map[CANCELLED:1]")
+	_, _, err := b.s.Due(b.ctx, 100) // which counts calls that wake no more
+	b.fatalIf(err)
+	check("counted", "map[CANCELLED:%d]", "map[CANCELLED:1]")
+}
+
 func testCounts(t *testing.T, b *bench) {
 	n, oldest, err := b.s.Due(b.ctx, 100)
 	b.fatalIf(err)
@@ -180,6 +305,7 @@ func testCounts(t *testing.T, b *bench) {
 	counts, err = b.s.Counts(b.ctx, taskstate.System(), withBase.KnowledgeBase)
 	b.fatalIf(err)
 	equal(t, "counts of a base", fmt.Sprint(counts), "map[QUEUED:1]")
+	countHostile(t, b, withBase.KnowledgeBase)
 
 	due := func(limit int) int64 {
 		t.Helper()

@@ -55,7 +55,7 @@ WHERE to_status IN ('SUCCEEDED', 'SUSPENDED', 'CANCELLED') AND wake_at < @never
 LIMIT ?
 
 -- name: WakingLock
-SELECT no, wake_at, COALESCE(from_status, ''), to_status, tasks
+SELECT no, wake_at, COALESCE(from_status, ''), to_status, tasks, COALESCE(owners, '')
 FROM ingest_task_call @force(PRIMARY)
 WHERE no IN (@list) AND wake_at < @never
 ORDER BY no
@@ -75,6 +75,11 @@ WHERE no IN (@list)
 UPDATE ingest_task_count
 SET n = n + ?
 WHERE status = ?
+
+-- name: CountOwner
+INSERT INTO ingest_task_owner (user_id, knowledge_base_id, status, n)
+VALUES (@rows:4)
+ON CONFLICT (user_id, knowledge_base_id, status) DO UPDATE SET n = ingest_task_owner.n + excluded.n
 
 -- The states that a sweep found, where they still wake by then and nobody has locked them.
 -- name: Sweep
@@ -120,8 +125,8 @@ WHERE l.task_id IN (@list) AND c.call_id = ?
 LIMIT 1
 
 -- name: Call
-INSERT INTO ingest_task_call (call_id, from_status, to_status, reason, timeline, actor, attempt_count, crash_count, fence, lease_expires_at, wake_at, tasks, ids, created_at)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+INSERT INTO ingest_task_call (call_id, from_status, to_status, reason, timeline, actor, attempt_count, crash_count, fence, lease_expires_at, wake_at, tasks, ids, created_at, owners)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 
 -- name: Get
 SELECT @include(Columns)
@@ -197,6 +202,137 @@ AND (@include(TextOfTask))
 -- name: TextOfTask
 LOWER(b.file_path) LIKE LOWER(?) ESCAPE '!' OR LOWER(b.last_error) LIKE LOWER(?) ESCAPE '!'
 OR LOWER(CASE WHEN b.payload LIKE '{%"fileName":"%' THEN @include(FileName) END) LIKE LOWER(?) ESCAPE '!'
+
+-- name: ListUser
+AND b.user_id = ?
+
+-- name: ListType
+AND b.type = ?
+
+-- name: ListWorkflow
+AND b.workflow_id = ?
+
+-- name: ListCode
+AND b.error_code = ?
+
+-- name: ListError
+AND LOWER(b.last_error) LIKE LOWER(?) ESCAPE '!'
+
+-- name: ListFileName
+AND LOWER(CASE WHEN b.payload LIKE '{%"fileName":"%' THEN @include(FileName) END) LIKE LOWER(?) ESCAPE '!'
+
+-- name: ListAttemptsFrom
+AND t.attempt_count >= ?
+
+-- name: ListAttemptsBelow
+AND t.attempt_count < ?
+
+-- A list of a failure group: its own order is that of created_at.
+-- name: ListFailing
+SELECT @include(Columns)
+FROM task_failure f
+@thenjoin ingest_task_body b @force(PRIMARY) ON b.id = f.task_id
+@thenjoin ingest_task_state t @force(PRIMARY) ON t.id = @rawid(b.id)
+WHERE f.group_id = ? @scope
+
+-- name: FailingEdge
+SELECT f.created_at, f.task_id
+FROM task_failure f
+WHERE f.group_id = ?
+
+-- name: FailingCreatedUp
+AND f.created_at >= ? AND (f.created_at > ? OR f.task_id > ?)
+
+-- name: FailingCreatedDown
+AND f.created_at <= ? AND (f.created_at < ? OR f.task_id < ?)
+
+-- name: FailingUpToCreatedUp
+AND f.created_at <= ? AND (f.created_at < ? OR f.task_id <= ?)
+
+-- name: FailingUpToCreatedDown
+AND f.created_at >= ? AND (f.created_at > ? OR f.task_id >= ?)
+
+-- name: FailingOrderCreatedUp
+ORDER BY f.created_at, f.task_id
+LIMIT ?
+
+-- name: FailingOrderCreatedDown
+ORDER BY f.created_at DESC, f.task_id DESC
+LIMIT ?
+
+-- How many tasks pass filters, by status.
+-- name: CountMatching
+SELECT t.status, COUNT(*)
+FROM ingest_task_body b
+@thenjoin ingest_task_state t @force(PRIMARY) ON t.id = @rawid(b.id)
+WHERE 1 = 1 @scope @filters
+GROUP BY t.status
+
+-- name: CountFailing
+SELECT t.status, COUNT(*)
+FROM task_failure f
+@thenjoin ingest_task_body b @force(PRIMARY) ON b.id = f.task_id
+@thenjoin ingest_task_state t @force(PRIMARY) ON t.id = @rawid(b.id)
+WHERE f.group_id = ? @scope @filters
+GROUP BY t.status
+
+-- Where tasks are counted among the failures.
+-- name: FailureOf
+SELECT task_id, failure_id
+FROM task_failure
+WHERE task_id IN (@list)
+
+-- name: FailureGone
+DELETE FROM task_failure
+WHERE task_id IN (@list)
+
+-- name: FailurePut
+INSERT INTO task_failure (task_id, failure_id, group_id, created_at)
+VALUES (@rows:4)
+ON CONFLICT (task_id) DO UPDATE SET failure_id = excluded.failure_id, group_id = excluded.group_id
+
+-- name: FailureGroupPut
+INSERT INTO failure_group (id, group_id, user_id, knowledge_base_id, stage, error_code, pattern, permanent, failures, tasks, task_id, sample, message, first_at, last_at)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+ON CONFLICT (id) DO UPDATE SET failures = failure_group.failures + excluded.failures, tasks = failure_group.tasks + excluded.tasks,
+  permanent = excluded.permanent, last_at = excluded.last_at
+
+-- name: FailureGroupLess
+UPDATE failure_group
+SET tasks = tasks - ?
+WHERE id = ?
+
+-- name: FailureGroupsForget
+DELETE FROM failure_group
+WHERE tasks = 0 AND last_at < @in(?)
+
+-- Groups of failures by their cause, that with the latest failure first.
+-- name: FailureGroups
+SELECT g.group_id, MAX(g.last_at), SUM(g.failures), SUM(g.tasks), MIN(g.first_at)
+FROM failure_group g
+WHERE 1 = 1 @scope @filters
+GROUP BY g.group_id
+@having
+ORDER BY MAX(g.last_at) DESC, g.group_id DESC
+LIMIT ?
+
+-- name: FailureGroupsOf
+SELECT g.group_id, g.user_id, g.knowledge_base_id, g.stage, g.error_code, g.pattern, g.permanent, g.failures, g.tasks, g.task_id, g.sample, g.message, g.first_at, g.last_at
+FROM failure_group g
+WHERE g.group_id IN (@list) @scope
+ORDER BY g.last_at DESC, g.id
+
+-- name: GroupOfUser
+AND g.user_id = ?
+
+-- name: GroupOfBase
+AND g.knowledge_base_id = ?
+
+-- name: GroupID
+AND g.group_id = ?
+
+-- name: GroupsAfter
+HAVING MAX(g.last_at) < ? OR (MAX(g.last_at) = ? AND g.group_id < ?)
 
 -- name: ListCreatedAfter
 AND b.created_at > ?
@@ -282,12 +418,88 @@ WHERE c.status IS NOT NULL
 GROUP BY c.status
 HAVING SUM(c.n) > 0
 
+-- What is counted of users and knowledge bases, and what calls that wake have moved: rows of a status and a number, or of a call.
 -- name: CountsOf
-SELECT t.status, COUNT(*)
-FROM ingest_task_body b
-JOIN ingest_task_state t ON t.id = @rawid(b.id)
+SELECT knowledge_base_id, status, '', n, ''
+FROM ingest_task_owner
 WHERE 1 = 1 @scope @base
-GROUP BY t.status
+UNION ALL
+SELECT '', to_status, COALESCE(from_status, ''), 0, owners
+FROM ingest_task_call @force(ingest_task_call_wake)
+WHERE to_status IN ('QUEUED', 'RUNNING', 'RETRYING', 'SUCCEEDED', 'DEAD', 'SUSPENDED', 'CANCELLED') AND wake_at < @never
+  AND owners IS NOT NULL @owners
+
+-- name: OwnersNamed
+AND owners LIKE ? ESCAPE '!'
+
+-- Calls that changed no status, or are older than the column, do not say whose tasks theirs are.
+-- name: OwnersMayName
+AND (owners IS NULL OR owners LIKE ? ESCAPE '!')
+
+-- The tasks that calls which wake name: each that has not ended is among them.
+-- name: OpenCalls
+SELECT to_status, ids
+FROM ingest_task_call @force(ingest_task_call_wake)
+WHERE to_status IN ('QUEUED', 'RUNNING', 'RETRYING') AND wake_at < @never @owners
+
+-- name: StagesAmong
+SELECT t.stage, COUNT(*)
+FROM ingest_task_state t @force(PRIMARY)
+@thenjoin ingest_task_body b @force(PRIMARY) ON b.id = @textid(t.id)
+WHERE t.id IN (@list) AND t.status = 'RUNNING' @filters
+GROUP BY t.stage
+
+-- name: OldestAmong
+SELECT MIN(b.created_at)
+FROM ingest_task_state t @force(PRIMARY)
+@thenjoin ingest_task_body b @force(PRIMARY) ON b.id = @textid(t.id)
+WHERE t.id IN (@list) AND t.status IN ('QUEUED', 'RUNNING', 'RETRYING') @filters
+
+-- Calls that ended tasks, the newest ones.
+-- name: EndedCalls
+SELECT created_at, tasks, COALESCE(owners, ''), @now
+FROM ingest_task_call @force(ingest_task_call_made)
+WHERE to_status IN ('SUCCEEDED', 'DEAD') AND reason <> 'SILENT' AND created_at > @in(?) @owners
+ORDER BY no DESC
+LIMIT 10000
+
+-- Calls that made tasks SUCCEEDED, the newest ones.
+-- name: DoneCalls
+SELECT to_status, ids
+FROM ingest_task_call @force(ingest_task_call_made)
+WHERE to_status = 'SUCCEEDED' AND reason <> 'SILENT' AND created_at > @in(?) @owners
+ORDER BY no DESC
+LIMIT ?
+
+-- Calls that ended tasks in a span, and those of a status, the newest ones.
+-- name: PastCalls
+SELECT COUNT(*), COALESCE(SUM(tasks), 0)
+FROM (SELECT tasks
+  FROM ingest_task_call @force(ingest_task_call_made)
+  WHERE to_status = ? AND reason <> 'SILENT' AND created_at >= ? AND created_at < ?
+  LIMIT ?) c
+
+-- name: PastDone
+SELECT to_status, ids
+FROM ingest_task_call @force(ingest_task_call_made)
+WHERE to_status = 'SUCCEEDED' AND reason <> 'SILENT' AND created_at >= ? AND created_at < ?
+ORDER BY created_at DESC, no DESC
+LIMIT ?
+
+-- name: TookAmong
+SELECT b.created_at, t.updated_at
+FROM ingest_task_state t @force(PRIMARY)
+@thenjoin ingest_task_body b @force(PRIMARY) ON b.id = @textid(t.id)
+WHERE t.id IN (@list) AND t.status = 'SUCCEEDED' @filters
+
+-- name: OwnedBy
+AND user_id = ?
+
+-- name: OwnedIn
+AND knowledge_base_id = ?
+
+-- name: OwnedAmong
+AND knowledge_base_id IN (@list)
 
 -- It writes nothing, but every server refuses it where it does not accept writes.
 -- name: TimelineRenew
@@ -309,6 +521,40 @@ WHERE status = 'RUNNING'
 -- A process: the number of its row is part of what states say of their owners.
 -- name: WorkerAdd
 INSERT INTO ingest_worker (name, lease_until, created_at) VALUES (?, ?, ?)
+
+-- name: Workers
+SELECT name, created_at, lease_until, CASE WHEN lease_until > @now THEN 1 ELSE 0 END, drain_at, drained_at
+FROM ingest_worker
+WHERE no > 0 AND lease_until > @in(?)
+ORDER BY no DESC
+LIMIT ?
+
+-- name: WorkerDrains
+SELECT CASE WHEN drain_at IS NULL THEN 0 ELSE 1 END
+FROM ingest_worker
+WHERE no = ?
+
+-- name: WorkerDrained
+UPDATE ingest_worker
+SET drained_at = @now
+WHERE no = ? AND drain_at IS NOT NULL AND drained_at IS NULL
+
+-- name: WorkerNamed
+SELECT no
+FROM ingest_worker
+WHERE no > 0 AND name = ? AND lease_until > @in(?)
+ORDER BY no DESC
+LIMIT 1
+
+-- name: WorkerDrain
+UPDATE ingest_worker
+SET drain_at = @now, drained_at = NULL
+WHERE no = ? AND drain_at IS NULL
+
+-- name: WorkerTake
+UPDATE ingest_worker
+SET drain_at = NULL, drained_at = NULL
+WHERE no = ?
 
 -- A heartbeat that comes late shortens no lease.
 -- name: WorkerRenew

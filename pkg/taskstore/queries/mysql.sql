@@ -80,3 +80,18 @@ SELECT CAST(? AS CHAR(36) CHARACTER SET ascii) AS id, ? AS after_no
 
 -- name: FileName
 JSON_UNQUOTE(JSON_EXTRACT(b.payload, '$.fileName'))
+
+-- name: CountOwner
+INSERT INTO ingest_task_owner (user_id, knowledge_base_id, status, n)
+VALUES (@rows:4)
+ON DUPLICATE KEY UPDATE n = n + VALUES(n)
+
+-- name: FailurePut
+INSERT INTO task_failure (task_id, failure_id, group_id, created_at)
+VALUES (@rows:4)
+ON DUPLICATE KEY UPDATE failure_id = VALUES(failure_id), group_id = VALUES(group_id)
+
+-- name: FailureGroupPut
+INSERT INTO failure_group (id, group_id, user_id, knowledge_base_id, stage, error_code, pattern, permanent, failures, tasks, task_id, sample, message, first_at, last_at)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+ON DUPLICATE KEY UPDATE failures = failures + VALUES(failures), tasks = tasks + VALUES(tasks), permanent = VALUES(permanent), last_at = VALUES(last_at)

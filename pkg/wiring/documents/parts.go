@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/millweir/millweir/pkg/ingest"
@@ -179,8 +180,9 @@ func (p *Parts) Application(s Shared, d ingest.Deps, maxUpload int64) (*app.App,
 	return app.New(d, p.Files, cfg)
 }
 
-// Workflows are the built-in workflows over an application, and those of WORKFLOWS_FILE. worker is nil where they are not run.
-func (p *Parts) Workflows(s Workflows, a *app.App, worker *pipeline.Worker) (*workflow.Registry, error) {
+// Workflows are the built-in workflows over an application, those of the process itself, and those of WORKFLOWS_FILE. worker is nil where
+// they are not run.
+func (p *Parts) Workflows(s Workflows, a *app.App, worker *pipeline.Worker, own ...workflow.Workflow) (*workflow.Registry, error) {
 	more, err := workflow.Load(s.File)
 	if err != nil {
 		return nil, fmt.Errorf("WORKFLOWS_FILE: %w", err)
@@ -189,7 +191,7 @@ func (p *Parts) Workflows(s Workflows, a *app.App, worker *pipeline.Worker) (*wo
 	if err != nil {
 		return nil, fmt.Errorf("INGEST_URL_NETWORKS: %w", err)
 	}
-	all, err := workflow.New(append(workflows.New(a, p.Store, networks, worker), more...)...)
+	all, err := workflow.New(slices.Concat(workflows.New(a, p.Store, networks, worker), own, more)...)
 	if err != nil {
 		return nil, fmt.Errorf("WORKFLOWS_FILE: %w", err)
 	}

@@ -4,15 +4,18 @@ package gateway
 import (
 	"context"
 
+	"github.com/millweir/millweir/pkg/checks"
 	"github.com/millweir/millweir/pkg/ingest"
 	"github.com/millweir/millweir/pkg/ingest/app"
 	"github.com/millweir/millweir/pkg/ingest/embed"
 	"github.com/millweir/millweir/pkg/ingest/query"
 	"github.com/millweir/millweir/pkg/ingest/rerank"
 	"github.com/millweir/millweir/pkg/ingest/watch"
+	"github.com/millweir/millweir/pkg/ingest/workflows"
 	"github.com/millweir/millweir/pkg/outbox"
 	"github.com/millweir/millweir/pkg/process"
 	"github.com/millweir/millweir/pkg/tasks"
+	"github.com/millweir/millweir/pkg/tasks/bulk"
 	"github.com/millweir/millweir/pkg/wiring/documents"
 	"github.com/millweir/millweir/pkg/wiring/queue"
 	"github.com/millweir/millweir/pkg/workflow"
@@ -25,6 +28,8 @@ type Application struct {
 	*watch.Watches
 	*tasks.Explainer
 	Workflows *workflow.Registry
+	Bulk      *bulk.Operations
+	Checks    *checks.Checks
 }
 
 // New makes reads and writes over one publisher; maxUpload is the most bytes of one file.
@@ -61,7 +66,8 @@ func New(p *documents.Parts, s documents.Shared, search Search, maxUpload int64)
 	about := ingest.Descriptions()
 	about[workflow.Type] = workflow.Records{}.Describe()
 	return &Application{
-		App: a, Reads: reads, Watches: watch.NewWatches(p.Store, p.Env.Log), Explainer: tasks.NewExplainer(p.Store, events, about), Workflows: known,
+		App: a, Reads: reads, Watches: watch.NewWatches(p.Store, p.Env.Log), Explainer: tasks.NewExplainer(p.Store, events, publisher, about), Workflows: known,
+		Bulk: workflows.NewBulk(a, p.Store), Checks: checks.New(p.Store, a.Service),
 	}, nil
 }
 

@@ -12,6 +12,7 @@ import (
 	"github.com/millweir/millweir/pkg/mirror"
 	"github.com/millweir/millweir/pkg/process"
 	"github.com/millweir/millweir/pkg/taskstate"
+	"github.com/millweir/millweir/pkg/taskstore"
 	"github.com/millweir/millweir/pkg/wiring"
 	"github.com/millweir/millweir/pkg/wiring/database"
 	"github.com/millweir/millweir/pkg/wiring/documents"
@@ -36,6 +37,11 @@ type Inspected struct {
 	Embedders []ingest.Embedder
 	// Without names what the settings do not lead to, and so is not looked at.
 	Without []string
+	// Store is the database itself, Keeps says what the queue keeps of what it has acknowledged; nil: it is not looked at.
+	Store *taskstore.Store
+	Keeps func(ctx context.Context) (string, error)
+	// Version returns the queue's server and its version; nil as Keeps.
+	Version func(ctx context.Context) (product, version string, err error)
 
 	parts *documents.Parts
 }
@@ -52,7 +58,7 @@ func Open(ctx context.Context, env *process.Env, s Settings) (*Inspected, error)
 	if err != nil {
 		return nil, err
 	}
-	out.DB = db.Store
+	out.DB, out.Store = db.Store, db.Store
 	err = errors.Join(out.openQueue(shared.Queue, shared.Kafka), out.openFiles(shared.Uploads), out.openVectors(shared.Vectors.In(shared.Store)), p.OpenEmbedder(shared.Embedding),
 		out.openCopies(db.Store, env, s.Rabbit))
 	if err != nil {
@@ -75,7 +81,7 @@ func (i *Inspected) openQueue(q queue.Settings, k queue.KafkaSettings) error {
 		return err
 	}
 	if t, ok := set[q.Kind]; ok {
-		i.Queue = t.Inspector()
+		i.Queue, i.Keeps, i.Version = t.Inspector(), t.Keeps, t.Version
 		return nil
 	}
 	name := map[string]string{queue.Redis: "REDIS_URL", queue.Kafka: "KAFKA_BOOTSTRAP_SERVERS"}[q.Kind]

@@ -82,6 +82,11 @@ func (t *Transport) Describe() string { return "kafka topic " + t.topic }
 // Keeps implements queue.Transport. Events are sent with acks=all; what that is worth is the topic's min.insync.replicas.
 func (*Transport) Keeps(context.Context) (string, error) { return "acks=all", nil }
 
+// Version implements queue.Transport: a broker tells which requests it knows, not which release it is.
+func (*Transport) Version(context.Context) (product, version string, err error) {
+	return "Kafka", "", nil
+}
+
 // Publisher implements queue.Transport.
 func (t *Transport) Publisher() (ingestq.Publisher, queue.Length, error) {
 	t.base.Watch(t.Client.Collector(time.Now))

@@ -67,6 +67,8 @@ type Transport interface {
 	Describe() string
 	// Keeps says what the queue keeps of what it has acknowledged.
 	Keeps(ctx context.Context) (string, error)
+	// Version returns which server this is, and its version as the server tells it; empty: its protocol tells none.
+	Version(ctx context.Context) (product, version string, err error)
 	// Publisher makes what adds deliveries after their commit (nil: they are events of the commit itself), and what counts them.
 	Publisher() (ingestq.Publisher, Length, error)
 	// Member makes a member of the workers' group.

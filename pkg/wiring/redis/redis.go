@@ -124,6 +124,11 @@ func (t *Transport) Keeps(ctx context.Context) (string, error) {
 	return redisq.Keeps(ctx, t.Client, t.settings.RedisURL.Reveal())
 }
 
+// Version implements queue.Transport.
+func (t *Transport) Version(ctx context.Context) (product, version string, err error) {
+	return redisq.Version(ctx, t.Client, t.settings.RedisURL.Reveal())
+}
+
 // taskGroup is the group of the stream of workflow tasks (contract §5).
 const taskGroup = "persist-workers"
 

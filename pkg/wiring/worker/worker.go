@@ -10,6 +10,7 @@ import (
 
 	"go.opentelemetry.io/otel"
 
+	"github.com/millweir/millweir/pkg/checks/checker"
 	"github.com/millweir/millweir/pkg/fsck"
 	"github.com/millweir/millweir/pkg/ingest"
 	"github.com/millweir/millweir/pkg/ingest/extract"
@@ -18,6 +19,7 @@ import (
 	"github.com/millweir/millweir/pkg/outbox"
 	"github.com/millweir/millweir/pkg/process"
 	"github.com/millweir/millweir/pkg/taskrun"
+	"github.com/millweir/millweir/pkg/taskstate"
 	"github.com/millweir/millweir/pkg/telemetry"
 	"github.com/millweir/millweir/pkg/wiring"
 	"github.com/millweir/millweir/pkg/wiring/documents"
@@ -116,7 +118,7 @@ func services(p *documents.Parts, s *Settings, role Role, deps taskrun.Deps) ([]
 	if err != nil {
 		return nil, err
 	}
-	known, err := p.Workflows(s.Shared.Workflows, a, kind)
+	known, err := p.Workflows(s.Shared.Workflows, a, kind, checkOf(p, s, policy).Workflow())
 	if err != nil {
 		return nil, err
 	}
@@ -152,6 +154,18 @@ func services(p *documents.Parts, s *Settings, role Role, deps taskrun.Deps) ([]
 		services = append(services, process.Named("checker", sampler))
 	}
 	return services, nil
+}
+
+// checkOf are the tools with which this process checks the installation. Copies in RabbitMQ are not looked at: few processes know the way.
+func checkOf(p *documents.Parts, s *Settings, policy taskstate.Policy) checker.Tools {
+	t := checker.Tools{
+		Store: p.Store, Evidence: fsck.Evidence{Vectors: p.Vectors, Files: p.Files}, Embedders: append([]ingest.Embedder{p.Embedder}, p.Earlier...),
+		Policy: policy, DLQ: s.Shared.Queue.Kind == queue.Kafka || s.Shared.Queue.DLQKey != "",
+	}
+	if q, ok := p.Transports[s.Shared.Queue.Kind]; ok {
+		t.Evidence.Queue = q.Inspector()
+	}
+	return t
 }
 
 // transport makes the parts of a runner that INGEST_QUEUE decides.

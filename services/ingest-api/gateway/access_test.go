@@ -18,13 +18,13 @@ var update = flag.Bool("update", false, "write the golden files anew")
 
 // needs names an access for the golden table.
 func needs(a web.Access) string {
-	return [...]string{"nothing", "read", "write", "inspect", "operate", "metrics", "search", "upload"}[a]
+	return [...]string{"nothing", "read", "write", "inspect", "operate", "metrics", "search", "upload", "status", "watch"}[a]
 }
 
 // walkers are the sorts of callers; the keys of reader and watcher have the scope read only. inside and elsewhere are ada's keys that are
-// limited to the base of the object, and to another one.
+// limited to the base of the object, and to another one. viewer and lookout have the scope status: ada's key, and an operator's.
 func walkers() []string {
-	return []string{"owner", "other", "anonymous", "garbage", "reader", "operator", "watcher", "inside", "elsewhere"}
+	return []string{"owner", "other", "anonymous", "garbage", "reader", "operator", "watcher", "inside", "elsewhere", "viewer", "lookout"}
 }
 
 func TestAuthenticatorErrors(t *testing.T) {

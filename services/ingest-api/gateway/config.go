@@ -5,10 +5,12 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"net/url"
 	"strings"
 	"time"
 
 	"github.com/millweir/millweir/pkg/process"
+	"github.com/millweir/millweir/services/ingest-api/gateway/views"
 )
 
 // AuthMode says how callers prove who they are.
@@ -29,8 +31,9 @@ type Config struct {
 	AuthMode              AuthMode      `envconfig:"AUTH_MODE" default:"keys" allowed:"none|keys" desc:"keys: API keys, and tokens when JWT_SECRET or JWKS_URL is set; none: everyone is the operator local, only on loopback addresses"`
 	AuthFailLimit         int           `envconfig:"AUTH_FAIL_LIMIT" default:"30" allowed:"0..1000000" desc:"failed logins of one address per window before its unknown keys are refused unseen; 0: no limit"`
 	AuthFailWindow        int           `envconfig:"AUTH_FAIL_WINDOW_SECONDS" default:"60" allowed:"1..86400" desc:"the window of AUTH_FAIL_LIMIT, seconds"`
-	TrustedProxies        []string      `envconfig:"TRUSTED_PROXIES" desc:"addresses or networks whose X-Forwarded-For is believed, comma separated; empty: none"`
+	TrustedProxies        []string      `envconfig:"TRUSTED_PROXIES" desc:"addresses or networks whose X-Forwarded-For, -Proto and -Prefix are believed, comma separated; empty: none"`
 	MetricsPublic         bool          `envconfig:"METRICS_PUBLIC" default:"false" desc:"metrics on HTTP_ADDR without the operator role"`
+	TraceURL              string        `envconfig:"OTEL_UI_URL" desc:"address of a trace in the tracing backend, with {traceId} in it: explanations of tasks link to it; empty: no link"`
 	UploadMaxBytes        int64         `envconfig:"UPLOAD_MAX_BYTES" default:"104857600" allowed:"1.." desc:"largest file, bytes"`
 	UploadMaxRequestBytes int64         `envconfig:"UPLOAD_MAX_REQUEST_BYTES" default:"1073741824" allowed:"0.." desc:"largest sum of the files of one request, bytes; at least UPLOAD_MAX_BYTES counts"`
 	UploadRateLimit       int           `envconfig:"UPLOAD_RATE_LIMIT" default:"0" allowed:"0..1000000" desc:"files that one user, and one address, may send per window; 0: no limit"`
@@ -54,6 +57,9 @@ func (c Config) Validate() error {
 	} else if c.AuthMode == AuthNone && !loopback(host) {
 		errs = append(errs, fmt.Errorf("AUTH_MODE none is allowed on loopback addresses only, and HTTP_ADDR is %q: "+
 			"set AUTH_MODE=keys, or HTTP_ADDR=127.0.0.1:8081", c.Addr))
+	}
+	if u, err := url.Parse(c.TraceURL); c.TraceURL != "" && (err != nil || u.Scheme != "http" && u.Scheme != "https" || !strings.Contains(c.TraceURL, views.TraceMark)) {
+		errs = append(errs, fmt.Errorf("OTEL_UI_URL %q is not an http or https address with %s in it", c.TraceURL, views.TraceMark))
 	}
 	if _, err := c.proxies(); err != nil {
 		errs = append(errs, fmt.Errorf("TRUSTED_PROXIES: %w", err))

@@ -36,7 +36,7 @@ func FuzzJSONBodies(f *testing.F) {
 		b := *shared
 		b.t = t
 		target := targets[int(which)%len(targets)]
-		path := strings.NewReplacer(":taskId", bodyID, ":documentId", bodyID, ":base", bodyID, ":keyId", bodyID, ":eventId", bodyID, ":letterId", bodyID, ":topic", bodyID, ":group", "g").Replace(target[1])
+		path := strings.NewReplacer(":taskId", bodyID, ":documentId", bodyID, ":base", bodyID, ":keyId", bodyID, ":eventId", bodyID, ":letterId", bodyID, ":topic", bodyID, ":group", "g", ":operationId", bodyID, ":viewId", bodyID, ":worker", bodyID, ":checkId", bodyID).Replace(target[1])
 		require.NotContains(t, path, ":", "a parameter without a value")
 		for _, who := range []string{ada, operator} {
 			w := httptest.NewRecorder()

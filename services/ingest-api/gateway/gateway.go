@@ -5,7 +5,7 @@
 //
 // Packages, from the bottom: web is what all parts share (routes, problems, parameters), views turns rows into the types of
 // pkg/wire; uploads, documents, tasks, workflows, topics, deadletters and operators have the routes; apidoc describes them, and a test
-// compares the description with the routes. This package has the middleware and puts the parts together.
+// compares the description with the routes; console shows them to people in a browser. This package has the middleware and puts the parts together.
 package gateway
 
 import (
@@ -24,14 +24,20 @@ import (
 	"go.opentelemetry.io/otel/trace/noop"
 
 	"github.com/millweir/millweir/pkg/auth"
+	"github.com/millweir/millweir/pkg/checks"
 	"github.com/millweir/millweir/pkg/ingest"
 	"github.com/millweir/millweir/pkg/process"
 	"github.com/millweir/millweir/pkg/ratelimit"
 	"github.com/millweir/millweir/pkg/streammq"
+	"github.com/millweir/millweir/pkg/tasks/bulk"
+	"github.com/millweir/millweir/pkg/tasks/views"
 	"github.com/millweir/millweir/pkg/workflow"
 	"github.com/millweir/millweir/services/ingest-api/gateway/apidoc"
+	"github.com/millweir/millweir/services/ingest-api/gateway/console"
 	"github.com/millweir/millweir/services/ingest-api/gateway/deadletters"
 	"github.com/millweir/millweir/services/ingest-api/gateway/documents"
+	"github.com/millweir/millweir/services/ingest-api/gateway/filters"
+	"github.com/millweir/millweir/services/ingest-api/gateway/operations"
 	"github.com/millweir/millweir/services/ingest-api/gateway/operators"
 	"github.com/millweir/millweir/services/ingest-api/gateway/shares"
 	"github.com/millweir/millweir/services/ingest-api/gateway/tasks"
@@ -61,9 +67,15 @@ type Deps struct {
 	Service     ingest.Service
 	Auth        Authenticator
 	Keys        operators.KeyAdmin    // nil: /internal/keys answers 404
+	Sessions    Sessions              // nil: nobody can log in to the console
+	Provider    Provider              // nil: nobody logs in to the console but with an API key
 	Audit       web.AuditLog          // nil: nothing is noted, /internal/audit answers 404
 	Outbox      operators.Outbox      // nil: /internal/outbox answers 404
 	Workflows   *workflow.Registry    // nil: payloads of workflows are checked by the workers alone
+	Settings    []process.Effective   // nil: /internal/settings returns 404
+	Views       *views.Views          // nil: /api/knowledge/views returns 404
+	Checks      *checks.Checks        // nil: /internal/fsck returns 404
+	Bulk        *bulk.Operations      // nil: /api/knowledge/bulk returns 404
 	MQ          *streammq.MQ          // nil: /internal/mq and /internal/dlq/topics answer 404
 	DeadLetters deadletters.Service   // nil: /internal/dlq answers 404
 	Limiter     ratelimit.Limiter     // of uploads; nil: a local one of the configured limit
@@ -87,6 +99,8 @@ type Gateway struct {
 	guesses *guesses
 	metrics *web.Metrics
 	engine  *gin.Engine
+	turn    chan struct{} // of look-ups of sessions for networks that guess
+	codes   chan struct{} // of the same for codes of the identity provider, which takes longer
 	handler http.Handler
 	api     *apidoc.Document
 
@@ -121,6 +135,8 @@ func New(cfg Config, deps Deps) (*Gateway, error) {
 		guesses:  &guesses{limiter: limiterOf(deps.Logins, cfg.LoginLimit(), deps.Now), now: deps.Now, blocked: map[string]time.Time{}},
 		shares:   sharesOf(cfg),
 		metrics:  web.NewMetrics(deps.Registerer),
+		turn:     make(chan struct{}, 1),
+		codes:    make(chan struct{}, 1),
 		draining: make(chan struct{}),
 	}
 	var err error
@@ -131,7 +147,11 @@ func New(cfg Config, deps Deps) (*Gateway, error) {
 	if g.engine, err = g.newEngine(); err != nil {
 		return nil, err
 	}
-	g.handler = g.guardOrigin(g.engine)
+	pages, err := g.newConsole()
+	if err != nil {
+		return nil, fmt.Errorf("make the console: %w", err)
+	}
+	g.handler = g.guardOrigin(split(pages, console.Path, g.engine))
 	return g, nil
 }
 
@@ -155,15 +175,18 @@ func (g *Gateway) furnish() []web.Route {
 	asked := &workflows.Handler{
 		Svc: deps.Service, Known: deps.Workflows, Limiter: takeIn.Limiter, Metrics: g.metrics, Draining: g.draining,
 	}
+	operations := &operations.Handler{Svc: deps.Service, Operations: deps.Bulk, Trail: g.trail, Now: deps.Now, Draining: g.draining}
+	checked := &operators.ChecksHandler{Checks: deps.Checks, Trail: g.trail, Draining: g.draining}
+	filters := &filters.Handler{Svc: deps.Service, Views: deps.Views, Now: deps.Now}
 	documents := &documents.Handler{Svc: deps.Service, Trail: g.trail}
 	tasks := &tasks.Handler{
-		Svc: deps.Service, Trail: g.trail, Shares: g.shares, Metrics: g.metrics, Draining: g.draining, Most: int64(cfg.EventsMaxClients),
+		Svc: deps.Service, Trail: g.trail, Shares: g.shares, Metrics: g.metrics, Now: deps.Now, TraceURL: cfg.TraceURL, Draining: g.draining, Most: int64(cfg.EventsMaxClients),
 	}
-	operators := &operators.Handler{Outbox: deps.Outbox, Keys: deps.Keys, Trail: g.trail, Log: deps.Logger}
+	operators := &operators.Handler{Outbox: deps.Outbox, Settings: deps.Settings, Keys: deps.Keys, Trail: g.trail, Log: deps.Logger}
 	letters := &deadletters.Handler{Service: deps.DeadLetters, Trail: g.trail}
 	topics := &topics.Handler{Mq: deps.MQ, Trail: g.trail}
 	topicLetters := &deadletters.TopicHandler{Topics: topics, Trail: g.trail}
-	return slices.Concat(takeIn.Routes(), documents.Routes(), tasks.Routes(), asked.Routes(), operators.Routes(), letters.Routes(), topicLetters.Routes(),
+	return slices.Concat(takeIn.Routes(), documents.Routes(), tasks.Routes(), operations.Routes(), checked.Routes(), filters.Routes(), asked.Routes(), operators.Routes(), letters.Routes(), topicLetters.Routes(),
 		topics.Routes(), g.serviceRoutes())
 }
 

@@ -164,7 +164,7 @@ func newBench(t testing.TB, change ...func(*Config, *Deps)) *bench {
 	if deps.Service == nil {
 		b.installation = install(t, worlds["sqlite"])
 		b.svc = newFaulty(b.app)
-		deps.Service, deps.Workflows = b.svc, b.known
+		deps.Service, deps.Workflows, deps.Bulk, deps.Checks = b.svc, b.known, b.bulk, b.checks
 	}
 	var err error
 	b.g, err = New(cfg, deps)

@@ -16,8 +16,10 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
 
+	"github.com/millweir/millweir/pkg/checks"
 	"github.com/millweir/millweir/pkg/ingest"
 	"github.com/millweir/millweir/pkg/process"
+	"github.com/millweir/millweir/pkg/tasks/bulk"
 	"github.com/millweir/millweir/pkg/taskstate"
 	"github.com/millweir/millweir/pkg/wiring/documents"
 	wiring "github.com/millweir/millweir/pkg/wiring/gateway"
@@ -33,6 +35,8 @@ type installation struct {
 	env    *process.Env
 	app    ingest.Service
 	known  *workflow.Registry
+	bulk   *bulk.Operations
+	checks *checks.Checks
 	dir    string
 
 	deadLetters func() deadletters.Service
@@ -58,7 +62,7 @@ func install(t testing.TB, in world) *installation {
 	require.NoError(t, err)
 	app, err := wiring.New(i.parts, i.shared, wiring.Search{}, 1<<20)
 	require.NoError(t, err)
-	i.app, i.known, i.deadLetters = app, app.Workflows, func() deadletters.Service { return wiring.DeadLetters(i.parts, i.shared, app) }
+	i.app, i.known, i.bulk, i.checks, i.deadLetters = app, app.Workflows, app.Bulk, app.Checks, func() deadletters.Service { return wiring.DeadLetters(i.parts, i.shared, app) }
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- process.RunAll(ctx, app.Services()...) }()

@@ -76,13 +76,19 @@ func (g *Gateway) login(c *gin.Context, secret string) (auth.Principal, error) {
 	if err == nil || !errors.Is(err, auth.ErrInvalidKey) {
 		return who, err
 	}
+	return auth.Principal{}, g.guessed(c, wait, err)
+}
+
+// guessed counts a failed login and returns its error; wait is how long its network was blocked before.
+func (g *Gateway) guessed(c *gin.Context, wait time.Duration, err error) error {
+	from := web.Network(c.ClientIP())
 	g.metrics.Logins.Inc()
 	g.trail.Tried(audit.Event{Action: audit.LoginFailed, Source: audit.Source{IP: from, RequestID: web.RequestOf(c).ID}})
 	if wait == 0 {
 		wait = g.guesses.failed(c.Request.Context(), from)
 	}
 	if wait > 0 {
-		err = &web.Error{Code: web.CodeLoginLimited, RetryAfter: wait, Cause: err}
+		return &web.Error{Code: web.CodeLoginLimited, RetryAfter: wait, Cause: err}
 	}
-	return auth.Principal{}, err
+	return err
 }

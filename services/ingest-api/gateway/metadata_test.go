@@ -164,7 +164,7 @@ func TestMetadataGoesThrough(t *testing.T) {
 	})
 }
 
-func mustJSON(t *testing.T, v any) string {
+func mustJSON(t testing.TB, v any) string {
 	t.Helper()
 	text, err := json.Marshal(v)
 	require.NoError(t, err)

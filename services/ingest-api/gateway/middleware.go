@@ -136,14 +136,21 @@ func (g *Gateway) authorize(c *gin.Context, r web.Route) error {
 		g.denied(c, "scope "+string(a.Scope()))
 		return web.Errorf(web.CodeScope, "this address needs a key or token with the scope %s", a.Scope())
 	}
+	if err := web.CheckVeil(c, g.deps.Now()); err != nil {
+		return g.noted(c, err)
+	}
 	return g.noted(c, web.CheckBase(c, g.deps.Service, r.Base))
 }
 
-// noted notes the refusal of a key that is limited to other knowledge bases.
+// noted notes the refusal of a key that is limited to other knowledge bases, or to states.
 func (g *Gateway) noted(c *gin.Context, err error) error {
 	var refused *web.Error
 	if errors.As(err, &refused) && refused.Code == web.CodeScope {
-		g.denied(c, "knowledge base")
+		missing := "knowledge base"
+		if web.Veiled(c) && refused.Parameter != "" {
+			missing = "scope read"
+		}
+		g.denied(c, missing)
 	}
 	return err
 }
@@ -161,6 +168,9 @@ func (g *Gateway) denied(c *gin.Context, missing string) {
 func (g *Gateway) principal(c *gin.Context) (auth.Principal, error) {
 	if g.cfg.AuthMode == AuthNone {
 		return auth.Local(), nil
+	}
+	if secret, of := c.Request.Context().Value(sessionKey{}).(string); of {
+		return g.session(c, secret)
 	}
 	header := c.Request.Header.Get("Authorization")
 	if len(header) <= len(bearerPrefix) || !strings.EqualFold(header[:len(bearerPrefix)], bearerPrefix) {

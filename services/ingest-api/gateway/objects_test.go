@@ -27,19 +27,22 @@ type belongings struct {
 	deadLetter           string // of the ingest queue, or of the topic
 	topic, group         string
 	message              string // its UUID
+	operation, view      string
+	worker               string
+	check                string
 }
 
 // belonging makes objects of ada's in the state that the route wants.
 func (s *site) belonging(r web.Route) belongings {
 	s.t.Helper()
-	task := s.accept(s.secrets["owner"], "a.txt", "some text of ada's, "+rand.Text()) // the same bytes would be a duplicate
+	task := s.accept(s.secrets["owner"], s.planted+"a.txt", s.planted+"some text of ada's, "+rand.Text()) // the same bytes would be a duplicate
 	o := belongings{task: task.TaskID, document: string(task.DocumentID), base: task.Document.KnowledgeBaseID}
 	step := func(who, path string) {
 		w := s.do(s.request(s.secrets[who], http.MethodPost, path, nil))
 		require.Equal(s.t, http.StatusOK, w.Code, w.Body.String())
 	}
 	switch {
-	case strings.HasSuffix(r.Path, "/resume"):
+	case strings.HasSuffix(r.Path, ":taskId/resume"):
 		step("operator", "/internal/tasks/"+task.TaskID+"/suspend")
 	case strings.HasSuffix(r.Path, "/retry"), strings.HasSuffix(r.Path, "/events"):
 		step("owner", "/api/knowledge/tasks/"+task.TaskID+"/cancel")
@@ -56,6 +59,30 @@ func (s *site) belonging(r web.Route) belongings {
 		o.event = s.deadEvent(task.TaskID)
 	case strings.Contains(r.Path, ":topic"), strings.Contains(r.Path, "/mq/status"), strings.Contains(r.Path, ":messageId"):
 		s.topic(&o)
+	case strings.Contains(r.Path, ":worker"):
+		o.worker = "worker-" + rand.Text()[:8]
+		s.exec(`INSERT INTO ingest_worker (name, lease_until, created_at) VALUES (?, ?, ?)`, o.worker, time.Now().UTC().Add(time.Minute), time.Now().UTC())
+	case strings.Contains(r.Path, ":viewId"):
+		w := s.send(s.secrets["owner"], http.MethodPost, "/api/knowledge/views", `{"name":"dead","filter":"status:DEAD"}`)
+		require.Equal(s.t, http.StatusOK, w.Code, w.Body.String())
+		o.view = decode[wire.View](s.t, w).ViewID
+	case strings.Contains(r.Path, ":operationId"):
+		w := s.send(s.secrets["owner"], http.MethodPost, "/api/knowledge/bulk", `{"action":"retry","filter":"status:DEAD"}`)
+		require.Equal(s.t, http.StatusAccepted, w.Code, w.Body.String())
+		o.operation = decode[wire.BulkOperation](s.t, w).OperationID
+		if strings.HasSuffix(r.Path, "/resume") {
+			w = s.send(s.secrets["owner"], http.MethodPost, "/api/knowledge/bulk/"+o.operation+"/pause", "")
+			require.Equal(s.t, http.StatusOK, w.Code, w.Body.String())
+		}
+	case strings.Contains(r.Path, ":checkId"):
+		w := s.send(s.secrets["operator"], http.MethodGet, "/internal/fsck", "") // there is no other beside one that has not ended
+		if all := decode[wire.List[wire.CheckReport]](s.t, w).Items; len(all) > 0 {
+			o.check = all[0].CheckID
+			break
+		}
+		w = s.send(s.secrets["operator"], http.MethodPost, "/internal/fsck", `{}`)
+		require.Equal(s.t, http.StatusAccepted, w.Code, w.Body.String())
+		o.check = decode[wire.CheckReport](s.t, w).CheckID
 	case strings.Contains(r.Path, ":letterId"):
 		_, o.deadLetter = s.dead("no use")
 	}
@@ -79,7 +106,7 @@ func (s *site) deadEvent(task string) string {
 	id := uuid.Must(uuid.NewV7()).String()
 	at := time.Now().UTC().Truncate(time.Microsecond)
 	s.exec(`INSERT INTO outbox_event (id, topic, message_key, payload, status, cause, attempt_count, last_error, wake_at, created_at)
-		VALUES (?, 'ingest-tasks', ?, '{"taskId":"x"}', 'DEAD', 'REFUSED', 3, 'too large', '9999-12-31 00:00:00.000000', ?)`, id, task, at)
+		VALUES (?, 'ingest-tasks', ?, ?, 'DEAD', 'REFUSED', 3, 'too large', '9999-12-31 00:00:00.000000', ?)`, id, task, `{"taskId":"x`+s.planted+`"}`, at)
 	return id
 }
 
@@ -98,7 +125,7 @@ func (s *site) topic(o *belongings) {
 	cfg.Member = "m1"
 	member, err := s.mq.NewSubscriber(cfg)
 	require.NoError(s.t, err)
-	_, err = s.mq.NewProducer(nil).Publish(ctx, o.topic, streammq.Message{Key: "k", Payload: []byte("a message of ada's")})
+	_, err = s.mq.NewProducer(nil).Publish(ctx, o.topic, streammq.Message{Key: "k", Payload: []byte(s.planted + "a message of ada's")})
 	require.NoError(s.t, err)
 	runs, stop := context.WithCancel(ctx)
 	ended := make(chan error, 1)
@@ -114,7 +141,7 @@ func (s *site) topic(o *belongings) {
 	require.Len(s.t, deadLetters, 1)
 	o.deadLetter = deadLetters[0].ID
 	sent, err := s.mq.NewProducer(nil).Publish(ctx, o.topic, streammq.Message{
-		Key: "k", Payload: []byte("another"), Headers: map[string]string{"x-user-id": "ada"},
+		Key: "k", Payload: []byte(s.planted + "another"), Headers: map[string]string{"x-user-id": "ada"},
 	})
 	require.NoError(s.t, err)
 	o.message = sent.UUID
@@ -127,6 +154,8 @@ var bodies = map[string]string{
 	"POST /internal/dlq/topics/:topic/replay":             `{"all":true}`,
 	"POST /internal/mq/topics/:topic/groups/:group/reset": `{"to":"start"}`,
 	"POST /internal/mq/topics/:topic/trim":                `{"finished":true}`,
+	"POST /api/knowledge/bulk":                            `{"action":"retry","filter":"status:DEAD"}`,
+	"POST /api/knowledge/views":                           `{"name":"dead","filter":"status:DEAD"}`,
 	"POST /api/knowledge/search":                          `{"query":"a"}`,
 	"POST /api/knowledge/preview":                         `{"documentId":"DOCUMENT"}`,
 	"POST /api/knowledge/bases/:base/reindex":             `{}`,
@@ -139,7 +168,7 @@ var bodies = map[string]string{
 // at is a route's path with an object.
 func (o belongings) at(r web.Route) string {
 	return strings.NewReplacer(":taskId", o.task, ":documentId", o.document, ":base", o.base, ":keyId", o.key, ":eventId", o.event,
-		":letterId", o.deadLetter, ":topic", o.topic, ":group", o.group, ":messageId", o.message).Replace(r.Path)
+		":letterId", o.deadLetter, ":topic", o.topic, ":group", o.group, ":messageId", o.message, ":operationId", o.operation, ":viewId", o.view, ":worker", o.worker, ":checkId", o.check).Replace(r.Path)
 }
 
 // walk calls one route with an object.

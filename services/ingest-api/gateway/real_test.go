@@ -26,6 +26,7 @@ import (
 	"github.com/millweir/millweir/pkg/process"
 	_ "github.com/millweir/millweir/pkg/sqldb/dialects" // all of them
 	"github.com/millweir/millweir/pkg/streammq"
+	"github.com/millweir/millweir/pkg/tasks/views"
 	"github.com/millweir/millweir/pkg/taskstate"
 	"github.com/millweir/millweir/pkg/wiring/database"
 	wiring "github.com/millweir/millweir/pkg/wiring/gateway"
@@ -40,6 +41,8 @@ type site struct {
 	keys  *auth.Keys
 	trail *audit.Log
 	mq    *streammq.MQ
+
+	planted string // stands in what belonging makes: names, texts and messages
 }
 
 // world is a database and a Redis for a site.
@@ -90,8 +93,9 @@ func newSiteIn(t testing.TB, in world, change ...func(*Config, *Deps)) *site {
 	s := &site{mq: mq, keys: auth.New(at.parts.Store, at.env.Log, time.Now), trail: audit.New(at.parts.Store, at.env.Log)}
 	s.bench = newBench(t, append([]func(*Config, *Deps){func(_ *Config, d *Deps) {
 		d.Outbox = outbox.NewStore(at.parts.Store)
-		d.Service, d.Auth, d.Keys, d.Audit, d.DeadLetters, d.MQ = at.app, s.keys, s.keys, s.trail, at.deadLetters(), mq
-		d.Metrics = process.MetricsHandler(at.env)
+		d.Service, d.Auth, d.Keys, d.Sessions, d.Audit, d.DeadLetters, d.MQ = at.app, s.keys, s.keys, s.keys, s.trail, at.deadLetters(), mq
+		d.Settings = process.EffectiveSettings(&at.shared)
+		d.Metrics, d.Bulk, d.Checks, d.Views = process.MetricsHandler(at.env), at.bulk, at.checks, views.New(at.parts.Store)
 	}}, change...)...)
 	s.installation, s.people, s.bench.trail = at, nil, nil // there is nothing fake
 	s.secrets = map[string]string{"anonymous": nobody, "garbage": auth.NewSecret()}
@@ -99,7 +103,11 @@ func newSiteIn(t testing.TB, in world, change ...func(*Config, *Deps)) *site {
 		"owner": {UserID: "ada", Role: taskstate.RoleUser}, "reader": {UserID: "ada", Role: taskstate.RoleUser},
 		"other": {UserID: "bob", Role: taskstate.RoleUser}, "operator": {UserID: "root", Role: taskstate.RoleOperator},
 		"watcher": {UserID: "root", Role: taskstate.RoleOperator},
+		"viewer":  {UserID: "ada", Role: taskstate.RoleUser}, "lookout": {UserID: "root", Role: taskstate.RoleOperator},
 	} {
+		if who == "viewer" || who == "lookout" {
+			key.Scopes, _ = auth.ParseScopes("status")
+		}
 		if who == "reader" || who == "watcher" {
 			key.Scopes, _ = auth.ParseScopes("read")
 		}
@@ -300,8 +308,10 @@ func probes() map[string][]func(s *site, o belongings) *http.Request {
 	star := func(*site, belongings) string { return "*" }
 	one := func(*site, belongings) string { return "1" }
 	return map[string][]func(*site, belongings) *http.Request{
-		"GET /api/knowledge/bases":     {query("GET", "/api/knowledge/bases", "knowledgeBase", base)},
-		"GET /api/knowledge/documents": {query("GET", "/api/knowledge/documents", "knowledgeBase", base)},
+		"GET /api/knowledge/bases":        {query("GET", "/api/knowledge/bases", "knowledgeBase", base)},
+		"GET /api/knowledge/documents":    {query("GET", "/api/knowledge/documents", "knowledgeBase", base)},
+		"GET /api/knowledge/failures":     {query(http.MethodGet, "/api/knowledge/failures", "knowledgeBase", base)},
+		"GET /api/knowledge/tasks/counts": {query(http.MethodGet, "/api/knowledge/tasks/counts", "knowledgeBase", base)},
 		"GET /api/knowledge/tasks": {
 			query("GET", "/api/knowledge/tasks", "knowledgeBase", base), query("GET", "/api/knowledge/tasks", "documentId", document),
 		},
@@ -337,7 +347,7 @@ func TestForeignAndUnknownLookTheSame(t *testing.T) {
 
 func foreignLooksUnknown(t *testing.T, s *site) {
 	table := probes()
-	unknown := belongings{task: unknownID, document: unknownID, base: unknownID, message: unknownID}
+	unknown := belongings{task: unknownID, document: unknownID, base: unknownID, message: unknownID, operation: unknownID, view: unknownID}
 	for _, r := range s.g.routes {
 		name := r.Method + " " + r.Path
 		if !strings.HasPrefix(r.Path, "/api/") {

@@ -23,6 +23,18 @@ func (g *Gateway) serviceRoutes() []web.Route {
 
 // newEngine puts the routes behind the middleware.
 func (g *Gateway) newEngine() (*gin.Engine, error) {
+	e, err := g.bareEngine()
+	if err != nil {
+		return nil, err
+	}
+	for _, r := range g.routes {
+		e.Handle(r.Method, r.Path, g.answer(r))
+	}
+	return e, nil
+}
+
+// bareEngine is the middleware, and what is said of addresses that have no route.
+func (g *Gateway) bareEngine() (*gin.Engine, error) {
 	gin.SetMode(gin.ReleaseMode)
 	e := gin.New()
 	e.HandleMethodNotAllowed = true
@@ -37,9 +49,6 @@ func (g *Gateway) newEngine() (*gin.Engine, error) {
 		return nil, err
 	}
 	e.Use(g.begin, g.recoverPanic, g.guardHost)
-	for _, r := range g.routes {
-		e.Handle(r.Method, r.Path, g.answer(r))
-	}
 	e.NoRoute(g.plain(func(*gin.Context) error { return web.Errorf(web.CodeNotFound, "there is nothing at this address") }))
 	e.NoMethod(g.plain(func(c *gin.Context) error {
 		return web.Errorf(web.CodeMethodNotAllowed, "%s is not answered at this address", web.CleanMethod(c.Request.Method))

@@ -17,6 +17,7 @@ package ingestapi
 import (
 	"context"
 	"errors"
+	"github.com/millweir/millweir/pkg/tasks/views"
 	"time"
 
 	"go.opentelemetry.io/otel"
@@ -40,11 +41,12 @@ type Config struct {
 	HTTP   gateway.Config
 	Search wiring.Search
 	Tokens Tokens
+	OIDC   OIDC
 }
 
 // Validate joins the problems of all parts.
 func (c *Config) Validate() error {
-	return errors.Join(c.Shared.Validate(), c.HTTP.Validate(), c.Search.Validate(), c.Tokens.Validate())
+	return errors.Join(c.Shared.Validate(), c.HTTP.Validate(), c.Search.Validate(), c.Tokens.Validate(), c.OIDC.Validate())
 }
 
 // Run serves until ctx ends.
@@ -73,13 +75,17 @@ func Services(ctx context.Context, p *documents.Parts, cfg *Config) (services []
 	if err != nil {
 		return nil, "", err
 	}
+	provider, err := cfg.OIDC.Provider()
+	if err != nil {
+		return nil, "", err
+	}
 	mq, err := wiring.MQ(p)
 	if err != nil {
 		return nil, "", err
 	}
 	p.Env.Ready.Register("schema", p.Database.CheckSchema)
 	server, err := gateway.NewServer(ctx, cfg.HTTP, gateway.Deps{
-		Service: app, Workflows: app.Workflows, Auth: callers, Keys: keys, Audit: trail, Outbox: outbox.NewStore(p.Store), DeadLetters: wiring.DeadLetters(p, cfg.Shared, app), MQ: mq,
+		Service: app, Workflows: app.Workflows, Bulk: app.Bulk, Checks: app.Checks, Views: views.New(p.Store), Settings: process.EffectiveSettings(cfg), Auth: callers, Keys: keys, Sessions: keys, Provider: provider, Audit: trail, Outbox: outbox.NewStore(p.Store), DeadLetters: wiring.DeadLetters(p, cfg.Shared, app), MQ: mq,
 		Limiter: limiter(p, "ratelimit:upload:", cfg.HTTP.UploadLimit()), Logins: limiter(p, "ratelimit:login:", cfg.HTTP.LoginLimit()),
 		Readiness: p.Env.Ready,
 		Metrics:   process.MetricsHandler(p.Env), Registerer: p.Env.Metrics, Tracer: otel.GetTracerProvider(),

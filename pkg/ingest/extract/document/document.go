@@ -75,7 +75,8 @@ type Input struct {
 	Progress  func(done, total int) // pages, or KiB where there are no pages
 	Engine    any                   // what this process loaded for the reader: a *pdfEngine, or nil
 	Tainted   bool                  // set by a reader whose process should read no other file
-	// Inner reads a file that this one carries, under a heading of that level. A file that cannot be read is a warning.
+	// Inner reads a file that this one carries, under a heading of that level with its name; 0: without. A file that cannot be read is a
+	// warning.
 	Inner func(ctx context.Context, name string, data []byte, out *Sink, level int) error
 	// Carry takes a file that a message carries, which is a document of its own; nil: the message itself is read. Then no block is sent.
 	Carry func(name string, data []byte) error

@@ -64,24 +64,17 @@ SELECT b.id, b.user_id, b.name, b.model_key, b.dim, b.collection, b.search_mode,
  LIMIT ?
 
 -- name: BaseDocuments
-SELECT d.status, COUNT(*), COALESCE(SUM(d.segment_count), 0)
+SELECT d.base_id, d.status, COUNT(*), COALESCE(SUM(d.segment_count), 0)
   FROM knowledge_document d
- WHERE d.base_id = ? AND d.deleted_at IS NULL
- GROUP BY d.status
-
--- name: BaseOldestWaiting
--- The oldest task of the base that has not ended.
-SELECT MIN(b.created_at)
-  FROM ingest_task_body b
-  JOIN ingest_task_state t ON t.id = @rawid(b.id) AND b.id = @textid(t.id)
- WHERE b.knowledge_base_id = ? AND t.status IN ('QUEUED', 'RUNNING', 'RETRYING')
+ WHERE d.base_id IN (@list) AND d.deleted_at IS NULL
+ GROUP BY d.base_id, d.status
 
 -- name: DocumentList
 SELECT d.id, d.user_id, d.base_id, b.name, d.title, d.file_name, d.media_type, d.status, d.bytes,
        d.content_sha256, d.visible_no, d.segment_count, d.pages, d.latest_task_id, d.created_at, d.updated_at,
        COALESCE(d.metadata, ''), COALESCE(d.parent_id, ''), d.parent_no
   FROM knowledge_document d
-  JOIN knowledge_base b ON b.id = d.base_id
+  @thenjoin knowledge_base b ON b.id = d.base_id
  WHERE d.deleted_at IS NULL
 
 -- name: DocumentID
@@ -151,6 +144,15 @@ SELECT s.segment_index, s.content, s.page, s.page_breaks, s.heading_path, s.byte
   JOIN knowledge_document d ON d.visible_version_id = s.version_id
  WHERE d.id = ? AND s.segment_index > ?
  ORDER BY s.segment_index
+ LIMIT ?
+
+-- name: VersionPage
+SELECT v.no, v.state, v.title, v.task_id, v.model_key, v.extractor, v.splitter, v.segment_count, v.pages,
+       CASE WHEN f.id IS NULL THEN 0 ELSE 1 END, v.created_at, v.closed_at
+  FROM document_version v
+  LEFT JOIN stored_file f ON f.id = v.file_id
+ WHERE v.document_id = ? AND v.no < ?
+ ORDER BY v.no DESC
  LIMIT ?
 
 -- name: SearchJoin
@@ -237,14 +239,15 @@ SELECT d.visible_version_id
 
 -- name: RecentChanges
 -- Bounded: at most the newest 10,000 calls are looked at.
-SELECT r.to_status, SUM(r.tasks)
+SELECT @include(Minute), r.to_status, SUM(r.tasks)
   FROM (SELECT to_status, tasks, created_at
           FROM ingest_task_call
          WHERE reason <> 'SILENT'
          ORDER BY no DESC
          LIMIT 10000) r
  WHERE r.created_at > ?
- GROUP BY r.to_status
+ GROUP BY @include(Minute), r.to_status
+ ORDER BY 1
 
 -- name: UncopiedCount
 SELECT COUNT(*)

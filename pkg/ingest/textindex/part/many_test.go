@@ -1,7 +1,7 @@
-//go:build !race && !raced
+//go:build !race
 
 // The tests of this file compute, each in one goroutine: under the race detector that takes fifty times as long and finds
-// nothing. `make test` runs them without it (scripts/plain).
+// nothing.
 
 package part_test
 

@@ -90,7 +90,8 @@ func (s *Store) try(ctx context.Context, operation string, do func(context.Conte
 	return failure(ctx, operation, err)
 }
 
-// once runs do on a connection; the wait for that, and do, end after the longest time of a statement.
+// once runs do on a connection; the wait for that, and do, end after the longest time of a statement. A connection that the
+// server ended takes all others along: they were most likely ended too, and a call has fewer tries than the pool connections.
 func (s *Store) once(ctx context.Context, do func(context.Context, *pgxpool.Conn) error) error {
 	limited, cancel := context.WithTimeout(ctx, s.cfg.Timeout)
 	defer cancel()
@@ -102,5 +103,9 @@ func (s *Store) once(ctx context.Context, do func(context.Context, *pgxpool.Conn
 		return err
 	}
 	defer conn.Release()
-	return do(limited, conn)
+	err = do(limited, conn)
+	if conn.Conn().IsClosed() && limited.Err() == nil {
+		s.pool.Reset()
+	}
+	return err
 }

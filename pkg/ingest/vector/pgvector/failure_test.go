@@ -208,6 +208,35 @@ func TestPausedServer(t *testing.T) {
 	}
 }
 
+// tableLock is a base's table that a transaction has for itself.
+type tableLock struct {
+	t    *testing.T
+	conn *pgx.Conn
+	tx   pgx.Tx
+}
+
+func lockTable(t *testing.T, address, base string) tableLock {
+	t.Helper()
+	conn, err := pgx.Connect(t.Context(), address)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = conn.Close(context.Background()) })
+	tx, err := conn.Begin(t.Context())
+	require.NoError(t, err)
+	_, err = tx.Exec(t.Context(), "LOCK TABLE "+pgvector.TableName(base)+" IN ACCESS EXCLUSIVE MODE")
+	require.NoError(t, err)
+	return tableLock{t, conn, tx}
+}
+
+// waitedFor waits until so many statements wait for locks.
+func (l tableLock) waitedFor(n int) {
+	l.t.Helper()
+	require.Eventually(l.t, func() bool {
+		var waiting int
+		err := l.conn.QueryRow(l.t.Context(), "SELECT count(*) FROM pg_locks WHERE NOT granted AND database = (SELECT oid FROM pg_database WHERE datname = current_database())").Scan(&waiting)
+		return err == nil && waiting == n
+	}, time.Minute, 5*time.Millisecond)
+}
+
 // While writers wait for a lock, searches of other bases go on; when all connections are in use, a call says so.
 func TestPoolExhausted(t *testing.T) {
 	t.Parallel()
@@ -218,29 +247,16 @@ func TestPoolExhausted(t *testing.T) {
 	for _, base := range []string{held, other} {
 		require.NoError(t, store.Upsert(ctx, base, []ingest.Vector{vectortest.Row(1, "v", 1, 0)}))
 	}
-	conn, err := pgx.Connect(ctx, address)
-	require.NoError(t, err)
-	defer conn.Close(context.WithoutCancel(ctx)) //nolint:errcheck // test
-	tx, err := conn.Begin(ctx)
-	require.NoError(t, err)
-	_, err = tx.Exec(ctx, "LOCK TABLE "+pgvector.TableName(held)+" IN ACCESS EXCLUSIVE MODE")
-	require.NoError(t, err)
+	lock := lockTable(t, address, held)
 
 	var group sync.WaitGroup
 	var writer, reader error
 	group.Go(func() { writer = store.Upsert(ctx, held, []ingest.Vector{vectortest.Row(2, "v", 1, 0)}) })
-	waiting := func(n int) func() bool {
-		return func() bool {
-			var waiting int
-			err := conn.QueryRow(ctx, "SELECT count(*) FROM pg_locks WHERE NOT granted AND database = (SELECT oid FROM pg_database WHERE datname = current_database())").Scan(&waiting)
-			return err == nil && waiting == n
-		}
-	}
-	require.Eventually(t, waiting(1), time.Minute, 5*time.Millisecond)
-	_, err = store.Query(ctx, other, []float32{1, 0}, 1, nil)
+	lock.waitedFor(1)
+	_, err := store.Query(ctx, other, []float32{1, 0}, 1, nil)
 	require.NoError(t, err, "a connection is left for searches")
 	group.Go(func() { _, reader = store.Query(ctx, held, []float32{1, 0}, 1, nil) })
-	require.Eventually(t, waiting(2), time.Minute, 5*time.Millisecond)
+	lock.waitedFor(2)
 	short, cancel := context.WithCancel(ctx)
 	cancel()
 	require.ErrorIs(t, store.Upsert(short, other, []ingest.Vector{vectortest.Row(2, "v", 1, 0)}), context.Canceled, "who waits for a place can leave")
@@ -249,7 +265,7 @@ func TestPoolExhausted(t *testing.T) {
 	requireTransient(t, err, "pool_max_conns")
 	require.ErrorContains(t, err, "all 2 are in use")
 	store.SetTimeout(time.Minute)
-	require.NoError(t, tx.Rollback(ctx))
+	require.NoError(t, lock.tx.Rollback(ctx))
 	group.Wait()
 	for _, err := range []error{writer, reader} { // the lock may have been held for longer than a statement may take
 		if err != nil {
@@ -285,6 +301,28 @@ func TestEndedSessionsAreReplaced(t *testing.T) {
 		admin(t, address, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()")
 		require.NoError(t, call(), name)
 	}
+}
+
+// Nor does a call fail when more connections were ended than it makes tries: the first that is found ended takes the others along.
+func TestManyEndedSessionsAreReplaced(t *testing.T) {
+	t.Parallel()
+	address := labserver.PGVectorDatabase(t)
+	store, base, ctx := newStore(t, address+"&pool_max_conns=8", nil), vectortest.Base(t), t.Context()
+	require.NoError(t, store.Upsert(ctx, base, []ingest.Vector{vectortest.Row(1, "v", 1, 0)}))
+	lock := lockTable(t, address, base)
+	var group sync.WaitGroup
+	errs := make([]error, 8)
+	for n := range errs {
+		group.Go(func() { _, errs[n] = store.Query(ctx, base, []float32{1, 0}, 1, nil) })
+	}
+	lock.waitedFor(len(errs))
+	require.NoError(t, lock.tx.Rollback(ctx))
+	group.Wait()
+	require.Equal(t, make([]error, len(errs)), errs)
+	_, err := lock.conn.Exec(ctx, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()")
+	require.NoError(t, err)
+	_, err = store.Query(ctx, base, []float32{1, 0}, 1, nil)
+	require.NoError(t, err)
 }
 
 func TestReadOnlyServer(t *testing.T) {

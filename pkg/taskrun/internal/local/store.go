@@ -63,6 +63,18 @@ func (c *Store) Renew(ctx context.Context, process string, lease time.Duration) 
 	return c.Database.Renew(ctx, process, lease)
 }
 
+// Drains implements taskstate.Store.
+func (c *Store) Drains(ctx context.Context, process string) (_ bool, err error) {
+	defer c.note(c.Health.Now(), &err)
+	return c.Database.Drains(ctx, process)
+}
+
+// Drained implements taskstate.Store.
+func (c *Store) Drained(ctx context.Context, process string) (err error) {
+	defer c.note(c.Health.Now(), &err)
+	return c.Database.Drained(ctx, process)
+}
+
 // Held implements taskstate.Store.
 func (c *Store) Held(ctx context.Context, process string, within time.Duration) (_ []taskstate.HeldTask, err error) {
 	defer c.note(c.Health.Now(), &err)

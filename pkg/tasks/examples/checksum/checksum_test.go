@@ -138,7 +138,7 @@ func (w *world) explains(id string, words ...string) {
 	e, err := w.door.Explain(w.t.Context(), anna, id)
 	require.NoError(w.t, err)
 	for _, part := range words {
-		require.Contains(w.t, e.Words, part)
+		require.Contains(w.t, e.Words(), part)
 	}
 }
 

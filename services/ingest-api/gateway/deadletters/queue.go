@@ -6,6 +6,7 @@ import (
 	"context"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -51,11 +52,11 @@ func (g *Handler) Routes() []web.Route {
 	const one = deadLetters + "/letters/:letterId"
 	routes := []web.Route{
 		web.On(http.MethodGet, deadLetters, web.AccessInspect, []string{"source", "task", "error", "failedAfter", "failedBefore", "cursor", "limit"}, g.listDeadLetters),
-		web.On(http.MethodGet, deadLetters+"/stats", web.AccessInspect, nil, g.deadLetterStats),
+		web.On(http.MethodGet, deadLetters+"/stats", web.AccessWatch, nil, g.deadLetterStats),
 		web.On(http.MethodPost, deadLetters+"/replay", web.AccessOperate, nil, g.bulk(false)),
 		web.On(http.MethodPost, deadLetters+"/drop", web.AccessOperate, nil, g.bulk(true)),
 		web.On(http.MethodGet, one, web.AccessInspect, nil, web.Of(letterID, g.getDeadLetter)),
-		web.On(http.MethodDelete, one, web.AccessOperate, nil, web.Of(letterID, g.dropDeadLetter)),
+		web.On(http.MethodDelete, one, web.AccessOperate, []string{"reason"}, web.Of(letterID, g.dropDeadLetter)),
 		web.On(http.MethodPost, one+"/replay", web.AccessOperate, nil, web.Of(letterID, g.replayDeadLetter)),
 	}
 	if g.Service == nil {
@@ -164,11 +165,24 @@ func (g *Handler) replayDeadLetter(c *gin.Context, id string) error {
 }
 
 func (g *Handler) dropDeadLetter(c *gin.Context, id string) error {
-	return web.NoContent(c, g.Service.Drop(c.Request.Context(), g.dropping(c), id))
+	p := web.ParamsOf(c)
+	note := g.dropping(c, p.Text("reason"))
+	if p.Err() != nil {
+		return p.Err()
+	}
+	return web.NoContent(c, g.Service.Drop(c.Request.Context(), note, id))
+}
+
+// because puts an operator's own words before what the audit log says of a step by itself.
+func because(reason, detail string) string {
+	if reason == "" {
+		return detail
+	}
+	return strings.TrimSpace("reason " + strconv.Quote(reason) + " " + detail)
 }
 
 // dropping notes each dropped letter by its death: fsck asks for that when it misses the entry.
-func (g *Handler) dropping(c *gin.Context) dlq.NoteFunc {
+func (g *Handler) dropping(c *gin.Context, reason string) dlq.NoteFunc {
 	if g.Trail.Log == nil {
 		return nil
 	}
@@ -177,22 +191,23 @@ func (g *Handler) dropping(c *gin.Context) dlq.NoteFunc {
 		if l.Raw == nil {
 			target = dlq.RowID(l.TaskID, l.Fence)
 		}
-		return g.Trail.Log.Note(audit.Event{Action: audit.DeadLetterDrop, Source: web.Source(c), Target: target, Detail: "entry " + l.ID + ": " + l.LastError})
+		detail := because(reason, "entry "+l.ID+": "+l.LastError)
+		return g.Trail.Log.Note(audit.Event{Action: audit.DeadLetterDrop, Source: web.Source(c), Target: target, Detail: detail})
 	}
 }
 
 // bulk replays or drops the dead letters that the body selects.
 func (g *Handler) bulk(drop bool) web.HandlerFunc {
 	return func(c *gin.Context) error {
-		q, b, err := g.readBulk(c, drop)
+		q, b, why, err := g.readBulk(c, drop)
 		if err != nil {
 			return err
 		}
 		var r dlq.Result
 		if drop {
-			r, err = g.Service.DropAll(c.Request.Context(), g.dropping(c), q, b)
+			r, err = g.Service.DropAll(c.Request.Context(), g.dropping(c, why), q, b)
 		} else {
-			r, err = g.Service.ReplayAll(c.Request.Context(), g.Trail.Acting(c, audit.DeadLetterReplay, "", describeQuery(q)), q, b)
+			r, err = g.Service.ReplayAll(c.Request.Context(), g.Trail.Acting(c, audit.DeadLetterReplay, "", because(why, describeQuery(q))), q, b)
 		}
 		if err != nil {
 			return err
@@ -237,31 +252,31 @@ func describeQuery(q dlq.Query) string {
 	return text
 }
 
-// readBulk reads the wish; a drop of everything has to say so.
-func (g *Handler) readBulk(c *gin.Context, drop bool) (q dlq.Query, b dlq.Bulk, err error) {
+// readBulk reads the wish and the reason for it; a drop of everything has to say so.
+func (g *Handler) readBulk(c *gin.Context, drop bool) (q dlq.Query, b dlq.Bulk, why string, err error) {
 	var body wire.DeadLetterBulk
 	if err := web.ReadJSON(c, &body, true); err != nil {
-		return q, b, err
+		return q, b, "", err
 	}
 	if body.Source != "" && !slices.Contains(dlq.Sources(), dlq.Source(body.Source)) {
-		return q, b, web.Errorf(web.CodeInvalidField, "source is %s, allowed are %s", web.Shown(body.Source), web.Join(dlq.Sources())).About("source")
+		return q, b, "", web.Errorf(web.CodeInvalidField, "source is %s, allowed are %s", web.Shown(body.Source), web.Join(dlq.Sources())).About("source")
 	}
-	for name, text := range map[string]string{"task": body.Task, "error": body.Error} {
+	for name, text := range map[string]string{"task": body.Task, "error": body.Error, "reason": body.Reason} {
 		if err := ingest.CheckText(name, text, web.MaxFilter); err != nil {
-			return q, b, err
+			return q, b, "", err
 		}
 	}
 	q = g.sourced(dlq.Query{Source: dlq.Source(body.Source), Task: strings.ToLower(body.Task), Text: body.Error})
 	if q.FailedAfter, q.FailedBefore, err = spanOf(body.Bulk); err != nil {
-		return q, b, err
+		return q, b, "", err
 	}
 	if drop && q == (dlq.Query{Source: q.Source}) {
 		if err := saysAll(body.Bulk); err != nil {
-			return q, b, err
+			return q, b, "", err
 		}
 	}
 	b, err = boundsOf(body.Bulk, deadLetterList(q))
-	return q, b, err
+	return q, b, strings.TrimSpace(body.Reason), err
 }
 
 // spanOf is when the dead letters died; zero: no bound.

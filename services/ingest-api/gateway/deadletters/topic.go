@@ -4,6 +4,7 @@ import (
 	"errors"
 	"net/http"
 	"slices"
+	"strings"
 
 	"github.com/gin-gonic/gin"
 
@@ -32,7 +33,7 @@ func (g *TopicHandler) Routes() []web.Route {
 	routes := []web.Route{
 		web.On(http.MethodGet, deadLetters, web.AccessInspect, filter, web.Of(g.topicDLQ, g.listTopicDeadLetters)),
 		web.On(http.MethodGet, one, web.AccessInspect, []string{"kind"}, web.Of(g.topicDLQ, g.getTopicDeadLetter)),
-		web.On(http.MethodDelete, one, web.AccessOperate, []string{"kind"}, web.Of(g.topicDLQ, g.dropTopicDeadLetter)),
+		web.On(http.MethodDelete, one, web.AccessOperate, []string{"kind", "reason"}, web.Of(g.topicDLQ, g.dropTopicDeadLetter)),
 		web.On(http.MethodPost, one+"/replay", web.AccessOperate, []string{"kind"}, web.Of(g.topicDLQ, g.replayTopicDeadLetter)),
 		web.On(http.MethodPost, topic+"/replay", web.AccessOperate, []string{"kind"}, g.bulk(false)),
 		web.On(http.MethodPost, topic+"/drop", web.AccessOperate, []string{"kind"}, g.bulk(true)),
@@ -103,13 +104,19 @@ func (g *TopicHandler) getTopicDeadLetter(c *gin.Context, letters *dlq.Topic) er
 	return web.Show(c, views.TopicDeadLetter)(l, ofDeadLetter(err))
 }
 
-// noted puts a step of a dead letter that is there into the audit log.
+// noted puts a step of a dead letter that is there into the audit log, with its reason and the letter's error.
 func (g *TopicHandler) noted(c *gin.Context, letters *dlq.Topic, action audit.Action) (id string, err error) {
+	p := web.ParamsOf(c)
+	reason := p.Text("reason")
+	if p.Err() != nil {
+		return "", p.Err()
+	}
 	id = c.Param("letterId")
-	if _, err := letters.Get(c.Request.Context(), id); err != nil {
+	l, err := letters.Get(c.Request.Context(), id)
+	if err != nil {
 		return "", ofDeadLetter(err)
 	}
-	return id, g.Trail.Noted(c, action, c.Param("topic")+"/"+id, "")
+	return id, g.Trail.Noted(c, action, c.Param("topic")+"/"+id, because(reason, l.Error))
 }
 
 func (g *TopicHandler) replayTopicDeadLetter(c *gin.Context, letters *dlq.Topic) error {
@@ -131,8 +138,8 @@ func (g *TopicHandler) dropTopicDeadLetter(c *gin.Context, letters *dlq.Topic) e
 
 // topicBulkQuery checks the filter.
 func topicBulkQuery(b wire.TopicDeadLetterBulk) (q dlq.TopicQuery, err error) {
-	q = dlq.TopicQuery{Group: b.Group, Partition: -1, Key: b.Key, Text: b.Error}
-	for name, text := range map[string]string{"group": b.Group, "key": b.Key, "error": b.Error} {
+	q = dlq.TopicQuery{Group: b.Group, Partition: -1, Key: b.Key, Text: b.Error, Unreplayed: b.Unreplayed}
+	for name, text := range map[string]string{"group": b.Group, "key": b.Key, "error": b.Error, "reason": b.Reason} {
 		if err := ingest.CheckText(name, text, web.MaxFilter); err != nil {
 			return q, err
 		}
@@ -147,22 +154,22 @@ func topicBulkQuery(b wire.TopicDeadLetterBulk) (q dlq.TopicQuery, err error) {
 	return q, err
 }
 
-// readTopicBulk reads the wish; a drop of everything has to say so.
-func readTopicBulk(c *gin.Context, drop bool) (q dlq.TopicQuery, b dlq.Bulk, err error) {
+// readTopicBulk reads the wish and the reason for it; a drop of everything has to say so.
+func readTopicBulk(c *gin.Context, drop bool) (q dlq.TopicQuery, b dlq.Bulk, why string, err error) {
 	var body wire.TopicDeadLetterBulk
 	if err := web.ReadJSON(c, &body, true); err != nil {
-		return q, b, err
+		return q, b, "", err
 	}
 	if q, err = topicBulkQuery(body); err != nil {
-		return q, b, err
+		return q, b, "", err
 	}
 	if drop && q == (dlq.TopicQuery{Partition: -1}) {
 		if err := saysAll(body.Bulk); err != nil {
-			return q, b, err
+			return q, b, "", err
 		}
 	}
 	b, err = boundsOf(body.Bulk, TopicDeadLetterList)
-	return q, b, err
+	return q, b, strings.TrimSpace(body.Reason), err
 }
 
 // describeTopicQuery is a filter for the audit log.
@@ -173,13 +180,16 @@ func describeTopicQuery(q dlq.TopicQuery) string {
 			text = f[0] + " " + f[1] + " " + text
 		}
 	}
+	if q.Unreplayed {
+		text = "unreplayed " + text
+	}
 	return text
 }
 
 // bulk replays or drops the dead letters that the body selects.
 func (g *TopicHandler) bulk(drop bool) web.HandlerFunc {
 	return web.Of(g.topicDLQ, func(c *gin.Context, letters *dlq.Topic) error {
-		q, b, err := readTopicBulk(c, drop)
+		q, b, why, err := readTopicBulk(c, drop)
 		if err != nil {
 			return err
 		}
@@ -188,7 +198,7 @@ func (g *TopicHandler) bulk(drop bool) web.HandlerFunc {
 			action, run = audit.DeadLetterDrop, letters.DropAll
 		}
 		if !b.DryRun {
-			if err := g.Trail.Noted(c, action, c.Param("topic"), describeTopicQuery(q)); err != nil {
+			if err := g.Trail.Noted(c, action, c.Param("topic"), because(why, describeTopicQuery(q))); err != nil {
 				return err
 			}
 		}

@@ -1,6 +1,7 @@
 package documents
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -18,7 +19,16 @@ import (
 )
 
 func (g *Handler) listBases(c *gin.Context) error {
-	return list(c, g, "bases:", taskstate.SortCreatedDesc, g.Svc.Bases, views.Base,
+	p := web.ParamsOf(c)
+	counts := p.Bool("counts")
+	if err := p.Err(); err != nil {
+		return err
+	}
+	read := func(ctx context.Context, caller ingest.Caller, q ingest.ListQuery) ([]ingest.Base, error) {
+		q.Counts = counts
+		return g.Svc.Bases(ctx, caller, q)
+	}
+	return list(c, g, "bases:", taskstate.SortCreatedDesc, read, views.Base,
 		func(b ingest.Base) (id string, created, updated time.Time) { return b.ID, b.CreatedAt, b.UpdatedAt })
 }
 

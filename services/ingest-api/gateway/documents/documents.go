@@ -3,6 +3,7 @@ package documents
 
 import (
 	"context"
+	"math"
 	"net/http"
 	"strings"
 	"time"
@@ -30,18 +31,19 @@ func (g *Handler) Routes() []web.Route {
 	const oneBase = bases + "/:base"
 	filters := append([]string{"knowledgeBase", "status", "stage", "q", "sort", "cursor", "limit"}, web.TimeFilters...)
 	return []web.Route{
-		web.On(http.MethodGet, documents, web.AccessRead, append([]string{"metadata", "parent"}, filters...), g.listDocuments).In(web.BaseOfQuery),
-		web.On(http.MethodGet, one, web.AccessRead, nil, web.Of(web.DocumentID, g.getDocument)).In(web.BaseOfDocument),
+		web.On(http.MethodGet, documents, web.AccessStatus, append([]string{"metadata", "parent"}, filters...), g.listDocuments).In(web.BaseOfQuery),
+		web.On(http.MethodGet, one, web.AccessStatus, nil, web.Of(web.DocumentID, g.getDocument)).In(web.BaseOfDocument),
 		web.On(http.MethodDelete, one, web.AccessWrite, nil, web.Of(web.DocumentID, g.deleteDocument)).In(web.BaseOfDocument),
-		web.On(http.MethodGet, one+"/deletion", web.AccessRead, nil, web.Of(web.DocumentID, g.deletion)).In(web.BaseOfDeletion),
+		web.On(http.MethodGet, one+"/deletion", web.AccessStatus, nil, web.Of(web.DocumentID, g.deletion)).In(web.BaseOfDeletion),
+		web.On(http.MethodGet, one+"/versions", web.AccessStatus, []string{"cursor", "limit"}, web.Of(web.DocumentID, g.listVersions)).In(web.BaseOfDocument),
 		web.On(http.MethodGet, one+"/segments", web.AccessRead, []string{"cursor", "limit"}, web.Of(web.DocumentID, g.listSegments)).In(web.BaseOfDocument),
 		web.On(http.MethodPost, "/api/knowledge/search", web.AccessSearch, nil, g.search).In(web.BaseOfBody),
-		web.On(http.MethodGet, bases, web.AccessRead, filters, g.listBases).In(web.BaseOfQuery),
+		web.On(http.MethodGet, bases, web.AccessStatus, append([]string{"counts"}, filters...), g.listBases).In(web.BaseOfQuery),
 		web.On(http.MethodPost, bases, web.AccessWrite, nil, g.createBase),
-		web.On(http.MethodGet, oneBase, web.AccessRead, nil, web.Of(web.BaseName, g.getBase)).In(web.BaseOfPath),
+		web.On(http.MethodGet, oneBase, web.AccessStatus, nil, web.Of(web.BaseName, g.getBase)).In(web.BaseOfPath),
 		web.On(http.MethodPatch, oneBase, web.AccessWrite, nil, web.Of(web.BaseName, g.changeBase)).In(web.BaseOfPath),
 		web.On(http.MethodDelete, oneBase, web.AccessWrite, []string{"cascade"}, web.Of(web.BaseName, g.deleteBase)).In(web.BaseOfPath),
-		web.On(http.MethodGet, oneBase+"/summary", web.AccessRead, nil, web.Of(web.BaseName, g.baseSummary)).In(web.BaseOfPath),
+		web.On(http.MethodGet, oneBase+"/summary", web.AccessStatus, nil, web.Of(web.BaseName, g.baseSummary)).In(web.BaseOfPath),
 	}
 }
 
@@ -101,6 +103,12 @@ func (g *Handler) deleteDocument(c *gin.Context, id string) error {
 
 func (g *Handler) deletion(c *gin.Context, id string) error {
 	return web.Show(c, views.Deletion)(g.Svc.Deletion(c.Request.Context(), web.Caller(c), id))
+}
+
+func (g *Handler) listVersions(c *gin.Context, id string) error {
+	return web.List(c, "versions", func(after *web.Cursor, most int) ([]ingest.Version, error) {
+		return g.Svc.Versions(c.Request.Context(), web.Caller(c), id, after.Number(math.MaxInt64), most)
+	}, views.Version, func(v ingest.Version) web.Cursor { return web.Cursor{At: v.No} })
 }
 
 func (g *Handler) listSegments(c *gin.Context, id string) error {

@@ -75,7 +75,7 @@ func readNewKey(c *gin.Context) (auth.NewKey, error) {
 	}
 	scopes, err := auth.ParseScopes(body.Scopes...)
 	if err != nil {
-		return auth.NewKey{}, web.Errorf(web.CodeInvalidField, "scopes has something else than read, write, search and upload").About("scopes")
+		return auth.NewKey{}, web.Errorf(web.CodeInvalidField, "scopes has something else than read, write, search, upload and status, or status beside another one").About("scopes")
 	}
 	if body.TTLDays < 0 || body.TTLDays > maxKeyDays {
 		return auth.NewKey{}, web.Errorf(web.CodeInvalidField, "ttlDays is %d, allowed is 0 (no end) to %d", body.TTLDays, maxKeyDays).About("ttlDays")

@@ -15,6 +15,7 @@ import (
 	"github.com/millweir/millweir/pkg/auth/audit"
 	"github.com/millweir/millweir/pkg/ingest"
 	"github.com/millweir/millweir/pkg/outbox"
+	"github.com/millweir/millweir/pkg/process"
 	"github.com/millweir/millweir/pkg/taskstate"
 	"github.com/millweir/millweir/pkg/wire"
 	"github.com/millweir/millweir/services/ingest-api/gateway/views"
@@ -42,10 +43,11 @@ type Outbox interface {
 
 // Handler shows and mends the outbox, API keys and the audit log.
 type Handler struct {
-	Outbox Outbox
-	Keys   KeyAdmin
-	Trail  web.Trail
-	Log    *slog.Logger
+	Outbox   Outbox
+	Settings []process.Effective // of this process
+	Keys     KeyAdmin
+	Trail    web.Trail
+	Log      *slog.Logger
 }
 
 // Routes are the addresses.
@@ -53,9 +55,9 @@ func (g *Handler) Routes() []web.Route {
 	const events = "/internal/outbox/events"
 	const one = events + "/:eventId"
 	box := []web.Route{
-		web.On(http.MethodGet, "/internal/outbox", web.AccessInspect, nil, g.outboxStats),
+		web.On(http.MethodGet, "/internal/outbox", web.AccessWatch, nil, g.outboxStats),
 		web.On(http.MethodPost, "/internal/outbox/requeue", web.AccessOperate, nil, g.requeueEvents),
-		web.On(http.MethodGet, events, web.AccessInspect, []string{"state", "cause", "topic", "taskId", "cursor", "limit"}, g.listEvents),
+		web.On(http.MethodGet, events, web.AccessWatch, []string{"state", "cause", "topic", "taskId", "cursor", "limit"}, g.listEvents),
 		web.On(http.MethodGet, one, web.AccessInspect, nil, web.Of(g.event, g.getEvent)),
 		web.On(http.MethodPost, one+"/requeue", web.AccessOperate, nil, web.Of(g.event, g.requeueEvent)),
 	}
@@ -68,6 +70,10 @@ func (g *Handler) Routes() []web.Route {
 	if g.Trail.Log == nil {
 		log = web.Without(log, "this service keeps no audit log")
 	}
+	settings := []web.Route{web.On(http.MethodGet, "/internal/settings", web.AccessWatch, nil, g.listSettings)}
+	if g.Settings == nil {
+		settings = web.Without(settings, "this service does not tell its settings")
+	}
 	keys := []web.Route{
 		web.On(http.MethodGet, "/internal/keys", web.AccessInspect, []string{"cursor", "limit"}, g.listKeys),
 		web.On(http.MethodPost, "/internal/keys", web.AccessOperate, nil, g.createKey),
@@ -76,7 +82,7 @@ func (g *Handler) Routes() []web.Route {
 	if g.Keys == nil {
 		keys = web.Without(keys, "this service keeps no API keys (AUTH_MODE=none)")
 	}
-	return slices.Concat(box, log, keys)
+	return slices.Concat(box, log, keys, settings)
 }
 
 func (g *Handler) outboxStats(c *gin.Context) error {
@@ -193,4 +199,11 @@ func (g *Handler) requeueEvents(c *gin.Context) error {
 	q := outbox.Query{Cause: outbox.Cause(body.Cause), Topic: body.Topic}
 	view := func(n int) wire.RequeuedEvents { return wire.RequeuedEvents{Requeued: n, More: n == body.Limit} }
 	return web.Show(c, view)(g.Outbox.RequeueAll(c.Request.Context(), q, body.Limit, note))
+}
+
+// listSettings shows the settings of this process, secrets hidden.
+func (g *Handler) listSettings(c *gin.Context) error {
+	return web.JSON(c, http.StatusOK, web.Whole(g.Settings, func(e process.Effective) wire.Setting {
+		return wire.Setting{Name: e.Name, Value: e.Value, Default: e.Default, Allowed: e.Allowed, Meaning: e.Meaning, Changed: e.Changed()}
+	}))
 }

@@ -86,7 +86,7 @@ func (g *Handler) stream(c *gin.Context, events <-chan ingest.TaskEvent) error {
 	h := c.Writer.Header()
 	h.Set("Content-Type", "text/event-stream")
 	h.Set("X-Accel-Buffering", "no")
-	w := &eventWriter{control: http.NewResponseController(c.Writer), out: c.Writer}
+	w := &eventWriter{c: c, control: http.NewResponseController(c.Writer), out: c.Writer}
 	c.Writer.WriteHeader(http.StatusOK)
 	c.Writer.WriteHeaderNow()
 	if err := w.flush(); err != nil {
@@ -118,6 +118,7 @@ func (g *Handler) stream(c *gin.Context, events <-chan ingest.TaskEvent) error {
 
 // eventWriter writes server-sent events with a deadline each.
 type eventWriter struct {
+	c       *gin.Context
 	control *http.ResponseController
 	out     interface{ Write([]byte) (int, error) }
 	buf     bytes.Buffer
@@ -125,7 +126,7 @@ type eventWriter struct {
 
 // event writes one state; JSON has no raw line ends, so one data line is enough.
 func (w *eventWriter) event(e ingest.TaskEvent) error {
-	body, err := json.Marshal(views.Task(e.Task))
+	body, err := json.Marshal(web.Veil(w.c, views.Task(e.Task)))
 	if err != nil {
 		return err
 	}

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync/atomic"
+	"time"
 
 	"github.com/gin-gonic/gin"
 
@@ -22,6 +23,9 @@ import (
 	"github.com/millweir/millweir/services/ingest-api/gateway/web"
 )
 
+// maxWorkerName is more than a process's name has.
+const maxWorkerName = 128
+
 // maxReason bounds the words that an operator gives for a step.
 const maxReason = 500
 
@@ -31,6 +35,8 @@ type Handler struct {
 	Trail    web.Trail
 	Shares   *shares.Shares
 	Metrics  *web.Metrics
+	Now      func() time.Time
+	TraceURL string          // OTEL_UI_URL
 	Draining <-chan struct{} // closed at a stop: streams end
 	streams  atomic.Int64    // open now
 	Most     int64           // streams of this process
@@ -43,16 +49,22 @@ func (g *Handler) Routes() []web.Route {
 	const all = "/internal/tasks"
 	const any = all + "/:taskId"
 	return []web.Route{
-		web.On(http.MethodGet, list, web.AccessRead, taskListParams(), g.listTasks).In(web.BaseOfQuery),
-		web.On(http.MethodGet, one, web.AccessRead, nil, web.Of(taskID, g.getTask)).In(web.BaseOfTask),
-		web.On(http.MethodGet, one+"/events", web.AccessRead, nil, web.Of(taskID, g.taskEvents)).In(web.BaseOfTask),
-		web.On(http.MethodGet, one+"/transitions", web.AccessRead, []string{"cursor", "limit"}, web.Of(taskID, g.listTransitions)).In(web.BaseOfTask),
-		web.On(http.MethodGet, one+"/explain", web.AccessRead, nil, web.Of(taskID, g.explainTask)).In(web.BaseOfTask),
+		web.On(http.MethodGet, "/api/knowledge/failures", web.AccessStatus, []string{"knowledgeBase", "cursor", "limit"}, g.listFailures).In(web.BaseOfQuery),
+		web.On(http.MethodGet, list, web.AccessStatus, taskListParams(), g.listTasks).In(web.BaseOfQuery),
+		web.On(http.MethodGet, list+"/counts", web.AccessStatus, []string{"knowledgeBase"}, g.countTasks).In(web.BaseOfQuery),
+		web.On(http.MethodGet, one, web.AccessStatus, nil, web.Of(taskID, g.getTask)).In(web.BaseOfTask),
+		web.On(http.MethodGet, one+"/events", web.AccessStatus, nil, web.Of(taskID, g.taskEvents)).In(web.BaseOfTask),
+		web.On(http.MethodGet, one+"/transitions", web.AccessStatus, []string{"cursor", "limit"}, web.Of(taskID, g.listTransitions)).In(web.BaseOfTask),
+		web.On(http.MethodGet, one+"/explain", web.AccessStatus, nil, web.Of(taskID, g.explainTask)).In(web.BaseOfTask),
 		web.On(http.MethodPost, one+"/retry", web.AccessWrite, nil, g.step(audit.TaskRetry, g.Svc.Retry)).In(web.BaseOfTask),
 		web.On(http.MethodPost, one+"/cancel", web.AccessWrite, nil, g.step(audit.TaskCancel, g.Svc.Cancel)).In(web.BaseOfTask),
-		web.On(http.MethodGet, all+"/stats", web.AccessInspect, nil, g.taskStats),
-		web.On(http.MethodGet, all+"/suspended", web.AccessInspect, []string{"cursor", "limit"}, g.suspendedTasks),
-		web.On(http.MethodGet, any, web.AccessInspect, nil, web.Of(taskID, g.inspectTask)),
+		web.On(http.MethodGet, all+"/stats", web.AccessWatch, nil, g.taskStats),
+		web.On(http.MethodGet, all+"/history", web.AccessWatch, []string{"span"}, g.history),
+		web.On(http.MethodGet, all+"/suspended", web.AccessWatch, []string{"cursor", "limit"}, g.suspendedTasks),
+		web.On(http.MethodGet, "/internal/workers", web.AccessWatch, nil, g.listWorkers),
+		web.On(http.MethodPost, "/internal/workers/:worker/drain", web.AccessOperate, nil, g.drain(false)),
+		web.On(http.MethodPost, "/internal/workers/:worker/resume", web.AccessOperate, nil, g.drain(true)),
+		web.On(http.MethodGet, any, web.AccessWatch, nil, web.Of(taskID, g.inspectTask)),
 		web.On(http.MethodDelete, any, web.AccessOperate, nil, web.Of(taskID, g.dropTask)),
 		web.On(http.MethodPost, any+"/suspend", web.AccessOperate, nil, held(g, audit.TaskSuspend, g.Svc.Suspend, views.Inspection)),
 		web.On(http.MethodPost, any+"/resume", web.AccessOperate, nil, held(g, audit.TaskResume, g.Svc.Resume, func(t taskstate.Task) wire.TaskStep {
@@ -62,7 +74,7 @@ func (g *Handler) Routes() []web.Route {
 }
 
 func taskListParams() []string {
-	return append([]string{"status", "knowledgeBase", "documentId", "stage", "q", "sort", "cursor", "limit"}, web.TimeFilters...)
+	return append([]string{"filter", "status", "knowledgeBase", "documentId", "stage", "q", "sort", "cursor", "limit"}, web.TimeFilters...)
 }
 
 // taskID finds the task of the path.
@@ -96,8 +108,28 @@ func (g *Handler) listTasks(c *gin.Context) error {
 	return web.JSON(c, http.StatusOK, page)
 }
 
-// taskQuery reads the filters of a list of tasks.
+func (g *Handler) history(c *gin.Context) error {
+	p := web.ParamsOf(c)
+	span := cmp.Or(web.Word(p, "span", ingest.Spans()), ingest.SpanHour)
+	if p.Err() != nil {
+		return p.Err()
+	}
+	return web.Show(c, views.History)(g.Svc.History(c.Request.Context(), span))
+}
+
+func (g *Handler) countTasks(c *gin.Context) error {
+	base, err := web.BaseFilter(c, g.Svc)
+	if err != nil {
+		return err
+	}
+	return web.Show(c, views.TaskCounts)(g.Svc.TaskCounts(c.Request.Context(), web.Caller(c), base))
+}
+
+// taskQuery reads the filters of a list of tasks: an expression, or parameters of their own.
 func (g *Handler) taskQuery(c *gin.Context) (q taskstate.Query, err error) {
+	if text, said := c.GetQuery("filter"); said {
+		return g.filterQuery(c, text)
+	}
 	f, err := web.ReadFilters(c, taskstate.Statuses(), taskstate.SortUpdatedDesc)
 	if err != nil {
 		return q, err
@@ -116,6 +148,50 @@ func (g *Handler) taskQuery(c *gin.Context) (q taskstate.Query, err error) {
 	return q, err
 }
 
+// filterQuery reads a filter expression, beside which stand knowledgeBase, order and place only.
+func (g *Handler) filterQuery(c *gin.Context, text string) (q taskstate.Query, err error) {
+	for _, name := range append([]string{"status", "documentId", "stage", "q"}, web.TimeFilters...) {
+		if _, said := c.GetQuery(name); said {
+			return q, web.Errorf(web.CodeInvalidParameter, "parameter %s stands beside filter; say it in the expression", name).About(name)
+		}
+	}
+	f, err := web.ReadFilter(c, g.Svc, "filter", text, g.Now())
+	if err != nil {
+		return q, err
+	}
+	order := taskstate.SortUpdatedDesc
+	if f.Query.FailureGroup != "" {
+		order = taskstate.SortCreatedDesc
+	}
+	of, err := web.ReadFilters(c, taskstate.Statuses(), order)
+	if err != nil {
+		return q, err
+	}
+	q = f.Query
+	if q.Sort = of.Sort; q.FailureGroup != "" && q.Sort != taskstate.SortCreated && q.Sort != taskstate.SortCreatedDesc {
+		return q, web.Errorf(web.CodeInvalidParameter, "a list of a failure group is sorted by createdAt or -createdAt").About("sort")
+	}
+	if base, err := web.BaseFilter(c, g.Svc); err != nil || base == "" {
+		return q, err
+	} else if q.KnowledgeBase != "" && q.KnowledgeBase != base {
+		return q, web.Errorf(web.CodeInvalidParameter, "kb: and knowledgeBase name two knowledge bases; say one").About("filter")
+	} else {
+		q.KnowledgeBase = base
+	}
+	return q, nil
+}
+
+// listFailures lists what failures have in common.
+func (g *Handler) listFailures(c *gin.Context) error {
+	base, err := web.BaseFilter(c, g.Svc)
+	if err != nil {
+		return err
+	}
+	return web.List(c, "failures", func(after *web.Cursor, most int) ([]taskstate.FailureGroup, error) {
+		return g.Svc.FailureGroups(c.Request.Context(), web.Caller(c), taskstate.GroupQuery{KnowledgeBase: base, After: after.Key(), Limit: most})
+	}, views.FailureGroup, func(f taskstate.FailureGroup) web.Cursor { return web.TimeCursor(f.LastAt, f.ID) })
+}
+
 func (g *Handler) listTransitions(c *gin.Context, id string) error {
 	return web.List(c, "transitions", func(after *web.Cursor, most int) ([]taskstate.Transition, error) {
 		return g.Svc.Transitions(c.Request.Context(), web.Caller(c), id, after.Number(0), most)
@@ -123,7 +199,7 @@ func (g *Handler) listTransitions(c *gin.Context, id string) error {
 }
 
 func (g *Handler) explainTask(c *gin.Context, id string) error {
-	return web.Show(c, views.Explanation)(g.Svc.Explain(c.Request.Context(), web.Caller(c), id))
+	return web.Show(c, func(e ingest.Explanation) wire.Explanation { return views.Explanation(e, g.TraceURL) })(g.Svc.Explain(c.Request.Context(), web.Caller(c), id))
 }
 
 // step is a route that takes one step of a task and shows the task afterwards.
@@ -215,6 +291,31 @@ func (g *Handler) suspensionOf(ctx context.Context, who ingest.Caller, t tasksta
 		}
 	}
 	return t.LastError, nil
+}
+
+func (g *Handler) listWorkers(c *gin.Context) error {
+	return web.Show(c, web.WholeOf(views.Worker))(g.Svc.Workers(c.Request.Context(), web.Caller(c)))
+}
+
+// drain asks a process to take no more tasks, or with off to take some again.
+func (g *Handler) drain(off bool) web.HandlerFunc {
+	return func(c *gin.Context) error {
+		name, action := c.Param("worker"), audit.WorkerDrain
+		if off {
+			action = audit.WorkerResume
+		}
+		if ingest.CheckLine("worker", name, maxWorkerName) != nil {
+			return web.Errorf(web.CodeWorkerNotFound, "no process has the name %s", web.Shown(name))
+		}
+		err := g.Svc.Drain(c.Request.Context(), web.Caller(c), name, off)
+		if errors.Is(err, taskstate.ErrNotFound) {
+			return web.Errorf(web.CodeWorkerNotFound, "no process %s has claimed a task in the last hour", web.Shown(name))
+		}
+		if err != nil {
+			return err
+		}
+		return web.NoContent(c, g.Trail.Noted(c, action, name, ""))
+	}
 }
 
 func (g *Handler) inspectTask(c *gin.Context, id string) error {

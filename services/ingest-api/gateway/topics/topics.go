@@ -41,18 +41,18 @@ func (g *Handler) Routes() []web.Route {
 	messages := []string{"kind", "partition", "from", "to", "cursor", "limit"}
 	pending := []string{"kind", "order", "minIdleMs", "cursor", "limit"}
 	routes := []web.Route{
-		web.On(http.MethodGet, TopicsPath, web.AccessInspect, nil, g.listTopics),
-		web.On(http.MethodGet, oneTopic, web.AccessInspect, kind, web.Of(g.admin, g.getTopic)),
+		web.On(http.MethodGet, TopicsPath, web.AccessWatch, nil, g.listTopics),
+		web.On(http.MethodGet, oneTopic, web.AccessWatch, kind, web.Of(g.admin, g.getTopic)),
 		web.On(http.MethodDelete, oneTopic, web.AccessOperate, forced, web.Of(g.admin, g.deleteTopic)),
 		web.On(http.MethodGet, oneTopic+"/messages", web.AccessInspect, messages, web.Of(g.admin, g.listMessages)),
 		web.On(http.MethodPost, oneTopic+"/trim", web.AccessOperate, kind, web.Of(g.admin, g.trimTopic)),
-		web.On(http.MethodGet, groupsPath, web.AccessInspect, kind, web.Of(g.admin, g.listGroups)),
-		web.On(http.MethodGet, oneGroup, web.AccessInspect, kind, web.Of(g.admin, g.getGroup)),
+		web.On(http.MethodGet, groupsPath, web.AccessWatch, kind, web.Of(g.admin, g.listGroups)),
+		web.On(http.MethodGet, oneGroup, web.AccessWatch, kind, web.Of(g.admin, g.getGroup)),
 		web.On(http.MethodDelete, oneGroup, web.AccessOperate, forced, web.Of(g.admin, g.deleteGroup)),
 		web.On(http.MethodPost, oneGroup+"/reset", web.AccessOperate, kind, web.Of(g.admin, g.resetGroup)),
-		web.On(http.MethodGet, oneGroup+"/owners", web.AccessInspect, kind, web.Of(g.admin, g.groupOwners)),
-		web.On(http.MethodGet, oneGroup+"/pending", web.AccessInspect, pending, web.Of(g.admin, g.groupPending)),
-		web.On(http.MethodGet, oneGroup+"/inflight", web.AccessInspect, kind, web.Of(g.admin, g.groupInFlight)),
+		web.On(http.MethodGet, oneGroup+"/owners", web.AccessWatch, kind, web.Of(g.admin, g.groupOwners)),
+		web.On(http.MethodGet, oneGroup+"/pending", web.AccessWatch, pending, web.Of(g.admin, g.groupPending)),
+		web.On(http.MethodGet, oneGroup+"/inflight", web.AccessWatch, kind, web.Of(g.admin, g.groupInFlight)),
 		web.On(http.MethodGet, "/internal/mq/status", web.AccessInspect, []string{"ids"}, g.messageStatus),
 	}
 	if g.Mq == nil {

@@ -124,6 +124,9 @@ func (in *intake) setPreview(name, text string) error {
 		in.preview.Limit = &n
 		return web.Within(name, n, 0, workflows.MaxShown)
 	}
+	if text == "" { // as a form of HTML says that nothing was chosen
+		return nil
+	}
 	var w wire.Chunking
 	if err := web.DecodeJSON("chunking", []byte(text), &w); err != nil {
 		return err

@@ -18,7 +18,7 @@ func ID(n int64) string { return strconv.FormatInt(n, 10) }
 
 func Document(d ingest.Document) wire.Document {
 	return wire.Document{
-		DocumentID: d.ID, KnowledgeBaseID: d.BaseID, KnowledgeBase: d.BaseName, Title: d.Title, FileName: d.FileName,
+		DocumentID: d.ID, UserID: d.UserID, KnowledgeBaseID: d.BaseID, KnowledgeBase: d.BaseName, Title: d.Title, FileName: d.FileName,
 		MediaType: d.MediaType, Metadata: d.Metadata.Values(), Status: string(d.Status), Bytes: d.Bytes, SHA256: d.SHA256, VisibleVersion: wire.NullInt(d.VisibleVersion),
 		SegmentCount: d.SegmentCount, Pages: wire.NullInt(d.Pages), LatestTaskID: wire.NullText(d.LatestTaskID), ParentID: wire.NullText(d.Parent.ID),
 		CreatedAt: wire.At(d.CreatedAt), UpdatedAt: wire.At(d.UpdatedAt),
@@ -153,6 +153,15 @@ func Preview(t taskstate.Task) (wire.PreviewReply, error) {
 	return v, nil
 }
 
+// Version renders a version of a document.
+func Version(v ingest.Version) wire.Version {
+	return wire.Version{
+		Version: v.No, State: v.State, Title: v.Title, TaskID: v.TaskID, Model: wire.NullText(v.Model), Reader: wire.NullText(v.Reader),
+		Chunker: wire.NullText(v.Chunker), SegmentCount: v.Segments, Pages: wire.NullInt(v.Pages), ContentKept: v.Kept,
+		CreatedAt: wire.At(v.CreatedAt), ClosedAt: wire.MaybeAt(v.ClosedAt),
+	}
+}
+
 // group is a document with its hits; there is at least one.
 func group(hits []ingest.SearchHit) wire.HitGroup {
 	best := hits[0]
@@ -169,19 +178,23 @@ func Base(b ingest.Base) wire.Base {
 	if b.Model.Key != "" {
 		v.Model = &wire.Model{Key: b.Model.Key, Dimension: wire.NullInt(b.Model.Dim)}
 	}
+	if b.Counts != nil {
+		counts := baseCounts(*b.Counts)
+		v.Counts = &counts
+	}
+	return v
+}
+
+func baseCounts(n ingest.BaseCounts) wire.BaseCounts {
+	v := wire.BaseCounts{Documents: map[string]int64{}, Tasks: everyStatus(n.Tasks), Segments: n.Segments, Percent: n.Percent}
+	for _, status := range DocumentStatuses() {
+		v.Documents[string(status)] = n.Documents[status]
+	}
 	return v
 }
 
 func Summary(s ingest.Summary) wire.Summary {
-	v := wire.Summary{Base: Base(s.Base), Documents: map[string]int64{}, Tasks: everyStatus(s.Tasks), Segments: s.Segments, Percent: s.Percent}
-	for _, status := range DocumentStatuses() {
-		v.Documents[string(status)] = s.Documents[status]
-	}
-	if s.OldestWaiting > 0 {
-		seconds := s.OldestWaiting.Seconds()
-		v.OldestWaitingSeconds = &seconds
-	}
-	return v
+	return wire.Summary{Base: Base(s.Base), BaseCounts: baseCounts(s.BaseCounts), Pace: pace(s.Pace)}
 }
 
 func DocumentStatuses() []ingest.DocumentStatus {

@@ -4,21 +4,27 @@ package views
 import (
 	"encoding/json"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/gin-gonic/gin"
 
 	"github.com/millweir/millweir/pkg/ingest"
+	"github.com/millweir/millweir/pkg/ingestq"
 	"github.com/millweir/millweir/pkg/outbox"
+	"github.com/millweir/millweir/pkg/tasks"
 	"github.com/millweir/millweir/pkg/taskstate"
+	"github.com/millweir/millweir/pkg/telemetry"
 	"github.com/millweir/millweir/pkg/wire"
 	"github.com/millweir/millweir/services/ingest-api/gateway/web"
 )
 
 // Task renders a task for its user. It depends on the row alone, so that equal rows have equal ETags.
 func Task(t taskstate.Task) wire.Task {
+	of := uploadOf(t)
 	return wire.Task{
 		TaskID: t.ID, DocumentID: wire.NullText(t.DocumentID), KnowledgeBaseID: wire.NullText(t.KnowledgeBase),
+		KnowledgeBase: wire.NullText(of.Base), FileName: wire.NullText(of.FileName),
 		Type: t.Type, Channel: t.Channel, Status: t.Status, Stage: t.Progress.Stage, Progress: t.Progress.Percent,
 		ProcessedSegments: t.Progress.Processed, TotalSegments: t.Progress.Total,
 		AttemptCount: t.AttemptCount, MaxAttempts: t.MaxAttempts, CrashCount: t.CrashCount,
@@ -26,6 +32,15 @@ func Task(t taskstate.Task) wire.Task {
 		ErrorMessage: wire.NullText(t.ErrorMessage), LastError: wire.NullText(t.LastError),
 		Waiting: WaitingOf(t), Warnings: warnings(t), CreatedAt: wire.At(t.CreatedAt), UpdatedAt: wire.At(t.UpdatedAt),
 	}
+}
+
+// uploadOf is what a document's task says of its upload; zero: the task has no document. A base keeps its name, so the one in the
+// payload is that of today.
+func uploadOf(t taskstate.Task) (of ingest.Payload) {
+	if t.Type != ingest.TypeDocument || json.Unmarshal(t.Payload, &of) != nil {
+		return ingest.Payload{} // a workflow's payload is its caller's
+	}
+	return of
 }
 
 // warnings are those of a document's result.
@@ -81,14 +96,66 @@ func viewCarrier(e *outbox.Event) *wire.Carrier {
 	}
 }
 
-func Explanation(e ingest.Explanation) wire.Explanation {
+// Explanation renders where a task is; traces is OTEL_UI_URL.
+func Explanation(e ingest.Explanation, traces string) wire.Explanation {
+	trace := traceOf(e.Task.TraceParent)
 	return wire.Explanation{
+		Attempts: web.Each(e.Attempts, func(a tasks.Attempt) wire.Attempt {
+			return wire.Attempt{
+				StartedAt: wire.At(a.Began), EndedAt: wire.MaybeAt(a.Ended), Actor: a.Actor, Reason: wire.NullText(a.Reason), ErrorCode: wire.NullText(a.Code),
+				Message: wire.NullText(a.Message), Delivery: wire.NullText(a.Delivery),
+			}
+		}),
+		TraceID: wire.NullText(trace), TraceURL: wire.NullText(traceURL(traces, trace)),
+		SQL: []string{
+			"SELECT * FROM ingest_task WHERE id = '" + e.Task.ID + "'",
+			"SELECT * FROM ingest_task_transition WHERE task_id = '" + e.Task.ID + "' ORDER BY id",
+		},
 		Event: viewCarrier(e.Event),
-		Task:  Task(e.Task), Text: e.Words, Holder: wire.NullText(e.Holder), HeldUntil: wire.MaybeAt(e.HeldUntil),
-		Delivery: wire.NullText(e.Delivery), Next: wire.NullText(e.Next), NextAt: wire.MaybeAt(e.NextAt), Now: wire.At(e.Now),
+		Task:  Task(e.Task), Text: e.Words(), Sentences: web.Each(e.Sentences, sentence), Holder: wire.NullText(e.Holder), HeldUntil: wire.MaybeAt(e.HeldUntil),
+		Delivery: wire.NullText(e.Delivery), Place: place(e.Place), Next: wire.NullText(e.Next.String()), NextSaid: sentence(e.Next), NextAt: wire.MaybeAt(e.NextAt), Now: wire.At(e.Now),
 		LastChanges: web.Each(e.LastChanges, Transition),
 	}
 }
+
+func sentence(s tasks.Sentence) wire.Said {
+	return wire.Said{Template: s.Template, Args: s.Args}
+}
+
+func place(p *ingestq.Place) *wire.Place {
+	if p == nil {
+		return nil
+	}
+	return &wire.Place{Stream: p.Stream, Consumer: wire.NullText(p.Consumer), IdleSeconds: secondsOrNull(p.Idle), Deliveries: p.Deliveries}
+}
+
+// FailureGroup renders a group of failures.
+func FailureGroup(g taskstate.FailureGroup) wire.FailureGroup {
+	return wire.FailureGroup{
+		GroupID: g.ID, Pattern: g.Cause.Pattern, ErrorCode: wire.NullText(g.Cause.Code), Permanent: g.Permanent, Failures: g.Failures, Tasks: g.Tasks,
+		FirstAt: wire.At(g.FirstAt), LastAt: wire.At(g.LastAt), Stages: g.Stages, Bases: web.Each(g.Bases, func(id string) string { return id }),
+		Error: g.Sample, Remedy: wire.NullText(g.Message), TaskID: g.SampleID,
+	}
+}
+
+// traceOf is the trace id of a W3C traceparent; empty: none.
+func traceOf(parent string) string {
+	if s := telemetry.SpanContext(parent); s.HasTraceID() {
+		return s.TraceID().String()
+	}
+	return ""
+}
+
+// traceURL is where people look at a trace.
+func traceURL(template, trace string) string {
+	if template == "" || trace == "" {
+		return ""
+	}
+	return strings.ReplaceAll(template, TraceMark, trace)
+}
+
+// TraceMark stands in OTEL_UI_URL for the id of a trace.
+const TraceMark = "{traceId}"
 
 func Inspection(t taskstate.Task) wire.InspectedTask {
 	return wire.InspectedTask{
@@ -100,11 +167,64 @@ func Inspection(t taskstate.Task) wire.InspectedTask {
 	}
 }
 
+// Worker renders a process with its tasks.
+func Worker(w ingest.Worker) wire.Worker {
+	return wire.Worker{
+		Name: w.Name, Alive: w.Alive, StartedAt: wire.At(w.StartedAt), LeaseUntil: wire.At(w.LeaseUntil),
+		DrainAt: wire.MaybeAt(w.DrainAt), DrainedAt: wire.MaybeAt(w.DrainedAt), Running: w.Runs, More: w.Cut,
+		Tasks: web.Each(w.Tasks, Task),
+	}
+}
+
 func Stats(s ingest.Stats) wire.Stats {
 	return wire.Stats{
 		Counts: everyStatus(s.Tasks), StreamLength: s.StreamLength, RetryLength: s.RetryLength,
 		SuspendedLength: s.SuspendedLength, Recent: everyStatus(s.Recent),
+		Minutes: web.Each(s.Minutes, func(m ingest.Minute) wire.Minute { return wire.Minute{At: wire.At(m.At), Changes: m.Changes} }),
+		Pace:    pace(s.Pace),
 	}
+}
+
+// History shows what ended in each part of a span.
+func History(h ingest.History) wire.History {
+	return wire.History{StepSeconds: int(h.Step.Seconds()), Buckets: web.Each(h.Buckets, func(b ingest.Bucket) wire.Bucket {
+		v := wire.Bucket{At: wire.At(b.At), Succeeded: b.Succeeded, Dead: b.Dead, AtLeast: b.AtLeast, Sampled: b.Sampled}
+		if b.Sampled > 0 {
+			v.SecondsHalf, v.SecondsMost = new(b.Half.Seconds()), new(b.Most.Seconds())
+		}
+		return v
+	})}
+}
+
+// TaskCounts shows counts by status, stage and base.
+func TaskCounts(n ingest.TaskCounts) wire.TaskCounts {
+	return wire.TaskCounts{Counts: counted(n.Tasks), Stages: counted(n.Stages), Bases: web.Each(n.Bases, func(b ingest.Base) wire.BaseTasks {
+		return wire.BaseTasks{KnowledgeBaseID: b.ID, Name: b.Name, Counts: counted(b.Counts.Tasks)}
+	})}
+}
+
+// counted is an object for no counts too.
+func counted[K comparable](n map[K]int64) map[K]int64 {
+	if n == nil {
+		return map[K]int64{}
+	}
+	return n
+}
+
+func pace(p ingest.Pace) wire.Pace {
+	return wire.Pace{
+		Stages: p.Stages, PerMinute: p.PerMinute, OldestWaitingSeconds: secondsOrNull(p.OldestWaiting), SecondsLeft: secondsOrNull(p.Left),
+		SecondsHalf: secondsOrNull(p.Half), SecondsMost: secondsOrNull(p.Most),
+	}
+}
+
+// secondsOrNull is nil for no time.
+func secondsOrNull(d time.Duration) *float64 {
+	if d <= 0 {
+		return nil
+	}
+	seconds := d.Seconds()
+	return &seconds
 }
 
 // everyStatus is counts with a zero for each status that has none.

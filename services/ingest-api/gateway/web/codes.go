@@ -34,6 +34,10 @@ const (
 	CodeTaskNotFound         = "TASK_NOT_FOUND"
 	CodeDocumentNotFound     = "DOCUMENT_NOT_FOUND"
 	CodeNoDeletion           = "DELETION_NOT_FOUND"
+	CodeViewNotFound         = "VIEW_NOT_FOUND"
+	CodeBulkNotFound         = "BULK_OPERATION_NOT_FOUND"
+	CodeCheckNotFound        = "CHECK_NOT_FOUND"
+	CodeCheckRunning         = "CHECK_RUNNING"
 	CodeVersionNotFound      = "VERSION_NOT_FOUND"
 	CodeVersionVisible       = "VERSION_IS_VISIBLE"
 	CodeVersionGone          = "VERSION_GONE"
@@ -48,6 +52,7 @@ const (
 	CodeDeadLetterReplayed   = "LETTER_REPLAYED"
 	CodeTopicNotFound        = "TOPIC_NOT_FOUND"
 	CodeGroupNotFound        = "GROUP_NOT_FOUND"
+	CodeWorkerNotFound       = "WORKER_NOT_FOUND"
 	CodeGroupLive            = "GROUP_HAS_MEMBERS"
 	CodeMessageNotFound      = "MESSAGE_NOT_FOUND"
 	codeOtherLayout          = "OTHER_KEY_LAYOUT"
@@ -70,6 +75,15 @@ const (
 	CodeLoginLimited         = "TOO_MANY_FAILED_LOGINS"
 	codeClientGone           = "CLIENT_CLOSED_REQUEST"
 	CodeInternal             = "INTERNAL"
+	codeLoginNotBegun        = "LOGIN_NOT_BEGUN"
+	codeLoginMismatch        = "LOGIN_MISMATCH"
+	codeLoginUsed            = "LOGIN_USED"
+	codeLoginDenied          = "LOGIN_DENIED"
+	codeLoginSubject         = "LOGIN_SUBJECT"
+	codeLoginAudience        = "LOGIN_AUDIENCE"
+	codeLoginClock           = "LOGIN_CLOCK"
+	codeLoginProvider        = "LOGIN_PROVIDER"
+	codeLoginUnavailable     = "LOGIN_PROVIDER_UNAVAILABLE"
 	CodeBacklogFull          = "BACKLOG_FULL"
 	CodeUnavailable          = "UNAVAILABLE"
 	codeQueueUnavailable     = "QUEUE_UNAVAILABLE"
@@ -109,6 +123,15 @@ var Kinds = map[string]errorKind{
 	CodeInvalidText:        {http.StatusUnprocessableEntity, "A field is not valid UTF-8 text.", "Send the field that the message names as UTF-8 without control characters."},
 	CodeChatRequired:       {http.StatusUnprocessableEntity, "The request names no chat.", "Send chatId, or metadata.chat_id: whose conversation the workflow is about; any text of your own will do."},
 	CodeUnauthenticated:    {http.StatusUnauthorized, "This address needs a valid API key or token.", "Send `Authorization: Bearer mw_live_…`; ask an operator for a key if yours has ended."},
+	codeLoginNotBegun:      {http.StatusBadRequest, "No log-in was begun in this browser in the last ten minutes.", "Log in again, at this address, with cookies allowed."},
+	codeLoginMismatch:      {http.StatusBadRequest, "The identity provider's answer belongs to another log-in.", "Log in again; one tab is enough."},
+	codeLoginUsed:          {http.StatusBadRequest, "The identity provider's answer was used before, or is too old.", "Log in again."},
+	codeLoginDenied:        {http.StatusForbidden, "The identity provider did not allow the log-in.", "Ask its administrator whether you may use this application."},
+	codeLoginSubject:       {http.StatusForbidden, "The identity provider's name for you (sub) cannot be a user id.", "Ask an operator: a user id has 1 to 190 characters, none of them invisible, and is not local or system."},
+	codeLoginAudience:      {http.StatusBadGateway, "The identity provider's answer is for another application.", "Ask an operator to compare OIDC_ISSUER and OIDC_CLIENT_ID with the provider's settings."},
+	codeLoginClock:         {http.StatusBadGateway, "The clocks of the identity provider and of this service differ by more than 30 seconds.", "Ask an operator to set them."},
+	codeLoginProvider:      {http.StatusBadGateway, "The identity provider and the settings of this service do not fit.", "Ask an operator: the log of ingest-api says what is wrong; the settings are OIDC_*."},
+	codeLoginUnavailable:   {http.StatusServiceUnavailable, "The identity provider does not answer.", "Try again in a minute, or log in with an API key."},
 	CodeForbidden:          {http.StatusForbidden, "This address needs the operator role.", "Use a key or token with the operator role."},
 	CodeScope:              {http.StatusForbidden, "The key or token is not good for this.", "Use one that is good for what the message names, or ask an operator for one."},
 	CodeCrossOrigin:        {http.StatusForbidden, "A browser sent this request for another site.", "Call the API from its own origin or from a program."},
@@ -116,6 +139,10 @@ var Kinds = map[string]errorKind{
 	CodeNotFound:           {http.StatusNotFound, "There is nothing at this address.", "Look up the address in /docs."},
 	CodeTaskNotFound:       {http.StatusNotFound, "There is no such task.", "Check the id; only tasks of your own can be seen."},
 	CodeDocumentNotFound:   {http.StatusNotFound, "There is no such document.", "Check the id; only documents of your own can be seen, and deleted ones are gone."},
+	CodeViewNotFound:       {http.StatusNotFound, "There is no such saved view.", "Check the id; views of your own can be deleted, and by operators all."},
+	CodeBulkNotFound:       {http.StatusNotFound, "There is no such bulk operation.", "Check the id; only operations of your own can be seen."},
+	CodeCheckNotFound:      {http.StatusNotFound, "There is no such check.", "GET /internal/fsck lists the checks."},
+	CodeCheckRunning:       {http.StatusConflict, "Another check has not ended.", "Wait for its end, or withdraw it: DELETE /internal/tasks/{taskId} with the id that the message names."},
 	CodeNoDeletion:         {http.StatusNotFound, "There is no receipt of a deletion.", "Check the id; only documents of your own that were deleted have one, since migration 020."},
 	CodeVersionNotFound:    {http.StatusNotFound, "The document never had this version visible.", "Leave version out to go back to the last one before the visible one."},
 	CodeBaseNotFound:       {http.StatusNotFound, "There is no such knowledge base.", "Check the id or name; GET /api/knowledge/bases lists yours."},
@@ -123,6 +150,7 @@ var Kinds = map[string]errorKind{
 	CodeEventNotFound:      {http.StatusNotFound, "There is no such event.", "GET /internal/outbox/events lists them; sent ones are removed after OUTBOX_RETENTION_HOURS."},
 	CodeDeadLetterNotFound: {http.StatusNotFound, "There is no such dead letter.", "GET /internal/dlq lists them; a replayed or dropped one is gone."},
 	CodeTopicNotFound:      {http.StatusNotFound, "There is no such topic.", "GET /internal/mq/topics lists them; a single stream is named by its key and kind=stream."},
+	CodeWorkerNotFound:     {http.StatusNotFound, "There is no such worker process.", "GET /internal/workers lists those that claimed a task in the last hour."},
 	CodeGroupNotFound:      {http.StatusNotFound, "There is no such group.", "GET /internal/mq/topics/{topic}/groups lists them."},
 	CodeMessageNotFound:    {http.StatusNotFound, "The message is not known.", "Statuses are kept for three days, and only by topics that were made with them; check the UUID."},
 	codeNoDeadLetterStream: {http.StatusNotFound, "There is no dead letter stream here.", "Ask for source=kafka or source=table: the rows with status DEAD. INGEST_REDIS_DLQ_STREAM_KEY names the stream, REDIS_URL its server."},

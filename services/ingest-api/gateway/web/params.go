@@ -24,6 +24,7 @@ import (
 
 	"github.com/millweir/millweir/pkg/auth"
 	"github.com/millweir/millweir/pkg/ingest"
+	"github.com/millweir/millweir/pkg/tasks/filter"
 	"github.com/millweir/millweir/pkg/taskstate"
 )
 
@@ -433,6 +434,32 @@ func BaseFilter(c *gin.Context, svc ingest.Service) (string, error) {
 	}
 	b, err := svc.Base(c.Request.Context(), Caller(c), idOrName)
 	return b.ID, err
+}
+
+// ReadFilter reads a filter expression of a parameter or field, and finds its knowledge base.
+func ReadFilter(c *gin.Context, svc ingest.Service, name, text string, now time.Time) (filter.Filter, error) {
+	f, err := filter.Parse(text, now)
+	if err != nil {
+		return f, Errorf(CodeInvalidField, "%s: %s", name, err).About(name)
+	}
+	if f.Query.UserID != "" {
+		if err := auth.CheckUserID(f.Query.UserID); err != nil {
+			return f, Errorf(CodeInvalidField, "%s: user: %s", name, err).About(name)
+		}
+	}
+	if f.Base == "" {
+		return f, nil
+	}
+	base, err := ingest.CleanBase(name, f.Base)
+	if err != nil {
+		return f, err
+	}
+	if err := WithinBase(c, svc, base); err != nil {
+		return f, err
+	}
+	b, err := svc.Base(c.Request.Context(), Caller(c), base)
+	f.Query.KnowledgeBase = b.ID
+	return f, err
 }
 
 func stages() []taskstate.Stage {

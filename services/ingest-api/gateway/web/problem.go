@@ -16,11 +16,16 @@ import (
 	"github.com/gin-gonic/gin"
 
 	"github.com/millweir/millweir/pkg/auth"
+	"github.com/millweir/millweir/pkg/auth/oidc"
+	"github.com/millweir/millweir/pkg/auth/token"
+	"github.com/millweir/millweir/pkg/checks"
 	"github.com/millweir/millweir/pkg/dlq"
 	"github.com/millweir/millweir/pkg/ingest"
 	"github.com/millweir/millweir/pkg/ingestq"
 	"github.com/millweir/millweir/pkg/outbox"
 	"github.com/millweir/millweir/pkg/streammq"
+	"github.com/millweir/millweir/pkg/tasks/bulk"
+	"github.com/millweir/millweir/pkg/tasks/views"
 	"github.com/millweir/millweir/pkg/taskstate"
 	"github.com/millweir/millweir/pkg/wire"
 )
@@ -72,6 +77,10 @@ var Sentinels = []struct {
 	{ingest.ErrDocumentNotFound, CodeDocumentNotFound},
 	{ingest.ErrBaseNotFound, CodeBaseNotFound},
 	{ingest.ErrNoDeletion, CodeNoDeletion},
+	{bulk.ErrNotFound, CodeBulkNotFound},
+	{checks.ErrNotFound, CodeCheckNotFound},
+	{checks.ErrRunning, CodeCheckRunning},
+	{views.ErrNotFound, CodeViewNotFound},
 	{ingest.ErrVersionNotFound, CodeVersionNotFound},
 	{ingest.ErrVersionVisible, CodeVersionVisible},
 	{ingest.ErrVersionGone, CodeVersionGone},
@@ -110,6 +119,17 @@ var Sentinels = []struct {
 	{ingest.ErrChanged, CodePrecondition},
 	{ingest.ErrReplaySuperseded, codeSuperseded},
 	{ingest.ErrDocumentDeleted, codeDocumentDeleted},
+	{oidc.ErrNotBegun, codeLoginNotBegun},
+	{oidc.ErrState, codeLoginMismatch},
+	{oidc.ErrDenied, codeLoginDenied},
+	{oidc.ErrProvider, codeLoginProvider},
+	{oidc.ErrCode, codeLoginUsed},
+	{oidc.ErrUnavailable, codeLoginUnavailable}, // before that of taskstate
+	{token.ErrNonce, codeLoginMismatch},
+	{token.ErrAudience, codeLoginAudience},
+	{token.ErrClock, codeLoginClock},
+	{token.ErrSubject, codeLoginSubject},
+	{auth.ErrLoginUsed, codeLoginUsed}, // an ErrInvalidKey, as the four above
 	{auth.ErrInvalidKey, CodeUnauthenticated},
 	{taskstate.ErrUnavailable, CodeUnavailable},
 	{ingestq.ErrUnavailable, codeQueueUnavailable},

@@ -34,7 +34,7 @@ func ShowTagged[R, V any](c *gin.Context, view func(R) V) func(found R, err erro
 		if err != nil {
 			return err
 		}
-		v := view(found)
+		v := Veil(c, view(found))
 		if NotModified(c, ETag(v), "private, no-cache") {
 			return nil
 		}
@@ -42,9 +42,9 @@ func ShowTagged[R, V any](c *gin.Context, view func(R) V) func(found R, err erro
 	}
 }
 
-// JSON returns with a JSON body.
+// JSON returns with a JSON body, of which the caller sees what is not hidden from it.
 func JSON(c *gin.Context, status int, v any) error {
-	Write(c, "application/json", status, Render(v))
+	Write(c, "application/json", status, Render(Veil(c, v)))
 	return nil
 }
 

@@ -82,14 +82,16 @@ const (
 	AccessWrite                 // the same with the scope write
 	AccessInspect               // the operator role and the scope read
 	AccessOperate               // the operator role and the scope write
-	AccessMetrics               // as accessInspect, or anyone with METRICS_PUBLIC
+	AccessMetrics               // as AccessWatch, or anyone with METRICS_PUBLIC
 	AccessSearch                // any valid key or token with the scope search, or read
 	AccessUpload                // the same with the scope upload, or write
+	AccessStatus                // the same with the scope status, or read: what it sends goes through Veil
+	AccessWatch                 // the operator role and the scope status, or read
 )
 
 // Operator reports whether a route is for operators only.
 func (a Access) Operator() bool {
-	return a == AccessInspect || a == AccessOperate || a == AccessMetrics
+	return a == AccessInspect || a == AccessOperate || a == AccessMetrics || a == AccessWatch
 }
 
 // Scope is what a key or token has to be good for.
@@ -101,7 +103,9 @@ func (a Access) Scope() auth.Scope {
 		return auth.ScopeSearch
 	case AccessUpload:
 		return auth.ScopeUpload
-	case AccessPublic, AccessRead, AccessInspect, AccessMetrics:
+	case AccessStatus, AccessWatch, AccessMetrics:
+		return auth.ScopeStatus
+	case AccessPublic, AccessRead, AccessInspect:
 	}
 	return auth.ScopeRead
 }

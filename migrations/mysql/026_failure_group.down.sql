@@ -1,0 +1,2 @@
+DROP TABLE IF EXISTS task_failure;
+DROP TABLE IF EXISTS failure_group;

@@ -1,0 +1,2 @@
+DROP INDEX ix_document_updated;
+DROP INDEX ix_document_count;

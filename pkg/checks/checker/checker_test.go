@@ -1,0 +1,84 @@
+package checker
+
+import (
+	"context"
+	"encoding/json"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/millweir/millweir/pkg/checks"
+	_ "github.com/millweir/millweir/pkg/sqldb/dialects" // all of them
+	"github.com/millweir/millweir/pkg/tasks"
+	"github.com/millweir/millweir/pkg/taskstate"
+	"github.com/millweir/millweir/pkg/taskstore"
+	"github.com/millweir/millweir/pkg/workflow"
+)
+
+// door is a tasks' door without a queue behind it.
+type door struct{ *taskstore.Store }
+
+func (d door) Insert(ctx context.Context, prepare func(context.Context, taskstate.Tx, taskstate.DBClock, error) ([]taskstate.NewTask, error)) ([]taskstate.Task, error) {
+	return d.Submit(ctx, func(ctx context.Context, tx taskstate.Tx, m taskstate.DBClock) ([]taskstate.NewTask, error) {
+		return prepare(ctx, tx, m, nil)
+	})
+}
+
+func (door) Announce(context.Context, []taskstate.Task) bool { return false }
+
+// A check names a task that nobody would look at; a dry run lists it and leaves it, a repair mends it.
+func TestACheckFindsListsAndMends(t *testing.T) {
+	t.Parallel()
+	s, err := taskstore.Open(t.Context(), taskstore.Config{DatabaseURL: "sqlite:" + filepath.Join(t.TempDir(), "a.db")})
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = s.Close() })
+	_, err = s.Migrate(t.Context())
+	require.NoError(t, err)
+	asked, _, err := checks.New(s, door{s}).Ask(t.Context(), tasks.Caller{Scope: taskstate.Scope{UserID: "root", Role: taskstate.RoleOperator}}, checks.Request{})
+	require.NoError(t, err)
+	require.NoError(t, s.InTx(t.Context(), func(ctx context.Context, tx taskstate.Tx, _ taskstate.DBClock) error {
+		_, err := tx.ExecContext(ctx, "DELETE FROM ingest_task_call")
+		return err
+	}))
+	work := Tools{Store: s}.Workflow()
+	require.Equal(t, checks.Workflow, work.ID)
+	check := func(payload string) (out checks.Result) {
+		var last taskstate.Progress
+		text, err := work.Run(t.Context(), workflow.Run{Task: asked.Task, Payload: json.RawMessage(payload), Report: func(p taskstate.Progress) { last = p }})
+		require.NoError(t, err)
+		require.Positive(t, last.Total, "it says how far it is")
+		require.NoError(t, json.Unmarshal(text, &out))
+		return out
+	}
+	named := func(r checks.Result) (about []string) {
+		for _, rule := range r.Rules {
+			for _, e := range rule.Examples {
+				if rule.Rule == "I38" {
+					require.Equal(t, "task", e.Kind)
+					about = append(about, e.About)
+				}
+			}
+		}
+		return about
+	}
+	found := check(`{"history": true}`)
+	require.Equal(t, []string{asked.Task.ID}, named(found))
+	require.Nil(t, found.Repair)
+
+	dry := check(`{"history": true, "repair": true, "dryRun": true}`)
+	require.True(t, dry.Repair.DryRun)
+	require.Equal(t, []checks.Mend{{What: checks.WakeTasks, Rule: "I38", Count: 1, Items: []string{"task " + asked.Task.ID}}}, dry.Repair.Mends)
+	require.NotEmpty(t, named(check(`{"history": true}`)), "a dry run mends nothing")
+
+	done := check(`{"history": true, "repair": true, "reason": "a lost call"}`)
+	require.Equal(t, []checks.Mend{{What: checks.WakeTasks, Rule: "I38", Count: 1, Items: []string{}}}, done.Repair.Mends)
+	require.Empty(t, named(check(`{"history": true}`)))
+
+	stranger := asked.Task
+	stranger.UserID = "ada"
+	_, err = work.Run(t.Context(), workflow.Run{Task: stranger, Payload: json.RawMessage(`{}`)})
+	require.ErrorContains(t, err, "past the operators' door")
+	_, err = work.Run(t.Context(), workflow.Run{Task: asked.Task, Payload: json.RawMessage(`{"deep": 7}`)})
+	require.ErrorAs(t, err, new(*workflow.PayloadError))
+}

@@ -1,0 +1,64 @@
+package taskstore_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/millweir/millweir/pkg/taskstate"
+	"github.com/millweir/millweir/pkg/taskstore"
+)
+
+// What an operator wants of a process stands in the row of its start, and goes with it.
+func TestDrainOfAProcess(t *testing.T) {
+	t.Parallel()
+	for name, config := range databases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := config(t)
+			s := migrated(t, c)
+			drains := func(s *taskstore.Store) bool {
+				yes, err := s.Drains(t.Context(), "p")
+				require.NoError(t, err)
+				return yes
+			}
+			row := func() taskstate.Worker {
+				all, err := s.Workers(t.Context(), time.Hour, 10)
+				require.NoError(t, err)
+				require.NotEmpty(t, all)
+				return all[0]
+			}
+			require.False(t, drains(s), "it has no row yet")
+			for _, unknown := range []string{"p", "é", "🐳", "a\u202eb", ""} { // names are ASCII, with which MySQL compares no other text
+				require.ErrorIs(t, s.Drain(t.Context(), unknown, false, time.Hour), taskstate.ErrNotFound)
+			}
+			require.NoError(t, s.Renew(t.Context(), "p", policy.Lease))
+			require.False(t, drains(s))
+			require.NoError(t, s.Drained(t.Context(), "p"))
+			require.Zero(t, row().DrainedAt, "nobody asked")
+
+			require.NoError(t, s.Drain(t.Context(), "p", false, time.Hour))
+			asked := row().DrainAt
+			require.NotZero(t, asked)
+			require.NoError(t, s.Drain(t.Context(), "p", false, time.Hour))
+			require.Equal(t, asked, row().DrainAt, "done twice is as done once")
+			require.True(t, drains(s))
+			require.Zero(t, row().DrainedAt)
+			require.NoError(t, s.Drained(t.Context(), "p"))
+			require.NotZero(t, row().DrainedAt)
+			require.NoError(t, s.Renew(t.Context(), "p", policy.Lease))
+			require.True(t, drains(s), "a heartbeat keeps it")
+			require.NoError(t, s.Drain(t.Context(), "p", true, time.Hour))
+			require.False(t, drains(s))
+			require.Zero(t, row().DrainAt)
+			require.Zero(t, row().DrainedAt)
+
+			require.NoError(t, s.Drain(t.Context(), "p", false, time.Hour))
+			next := open(t, c)
+			require.NoError(t, next.Renew(t.Context(), "p", policy.Lease))
+			require.False(t, drains(next), "a new start drains nothing")
+			require.ErrorIs(t, s.Drain(t.Context(), "p' OR 1=1 --", false, time.Hour), taskstate.ErrNotFound)
+		})
+	}
+}

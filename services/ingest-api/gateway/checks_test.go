@@ -1,0 +1,201 @@
+package gateway
+
+import (
+	"encoding/json"
+	"net/http"
+	"net/url"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/millweir/millweir/pkg/checks"
+	"github.com/millweir/millweir/pkg/fsck"
+	"github.com/millweir/millweir/pkg/taskstate"
+	"github.com/millweir/millweir/pkg/wire"
+	"github.com/millweir/millweir/services/ingest-api/gateway/console"
+	"github.com/millweir/millweir/services/ingest-api/gateway/web"
+)
+
+// checkPath is where checks are asked for.
+const checkPath = "/internal/fsck"
+
+func TestChecksOverHTTP(t *testing.T) {
+	t.Parallel()
+	everyWorld(t, func(t *testing.T, s *site) {
+		ask := func(body string) wire.CheckReport {
+			w := s.send(s.secrets["operator"], http.MethodPost, checkPath, body)
+			require.Equal(t, http.StatusAccepted, w.Code, w.Body.String())
+			v := decode[wire.CheckReport](t, w)
+			require.Equal(t, checkPath+"/"+v.CheckID, w.Header().Get("Location"))
+			return v
+		}
+		get := func(id string) wire.CheckReport {
+			w := s.get(s.secrets["watcher"], checkPath+"/"+id)
+			require.Equal(t, http.StatusOK, w.Code, w.Body.String())
+			return decode[wire.CheckReport](t, w)
+		}
+		for who, code := range map[string]string{"owner": web.CodeForbidden, "watcher": web.CodeScope, "lookout": web.CodeScope} {
+			s.refused(s.send(s.secrets[who], http.MethodPost, checkPath, `{}`), http.StatusForbidden, code)
+		}
+		s.refused(s.get(s.secrets["owner"], checkPath), http.StatusForbidden, web.CodeForbidden)
+		s.refused(s.get(s.secrets["lookout"], checkPath), http.StatusForbidden, web.CodeScope)
+		for body, code := range map[string]string{
+			`{"repair":true,"dryRun":false}`:                     web.CodeInvalidField,
+			`{"repair":true,"dryRun":false,"reason":" \t "}`:     web.CodeInvalidField,
+			`{"dryRun":true}`:                                    web.CodeInvalidField,
+			`{"deep":"yes"}`:                                     web.CodeBadJSON,
+			`{"rest":true}`:                                      web.CodeBadJSON,
+			`{"reason":"` + strings.Repeat("x", 501) + `"}`:      web.CodeFieldTooLong,
+			`{"repair":true,"dryRun":false,"reason":"a\u0000b"}`: web.CodeInvalidText,
+			`{"repair":true,"dryRun":false,"reason":"` + strings.Repeat("\U0001F527", 501) + `"}`: web.CodeFieldTooLong,
+		} {
+			require.Equal(t, code, s.problem(s.send(s.secrets["operator"], http.MethodPost, checkPath, body)).Code, body)
+		}
+		require.Empty(t, decode[wire.List[wire.Check]](t, s.get(s.secrets["watcher"], checkPath)).Items, "nothing of that was a check")
+		s.refused(s.get(s.secrets["watcher"], checkPath+"/none"), http.StatusNotFound, web.CodeCheckNotFound)
+		s.refused(s.get(s.secrets["watcher"], checkPath+"/"+bodyID), http.StatusNotFound, web.CodeCheckNotFound)
+		upload := s.accept(s.secrets["owner"], "a.txt", "no check").TaskID
+		s.refused(s.get(s.secrets["watcher"], checkPath+"/"+upload), http.StatusNotFound, web.CodeCheckNotFound)
+
+		// A repair is a dry run unless the request says otherwise.
+		dry := ask(`{"repair":true}`)
+		require.True(t, dry.DryRun)
+		require.Equal(t, "root", dry.UserID)
+		require.Equal(t, taskstate.StatusQueued, dry.Status)
+		require.Nil(t, dry.Violations)
+		require.Empty(t, dry.Rules)
+		w := s.send(s.secrets["operator"], http.MethodPost, checkPath, `{"repair":true,"dryRun":true}`)
+		require.Equal(t, dry.CheckID, decode[wire.CheckReport](t, w).CheckID, "the same request gets the same check")
+		require.Equal(t, "true", w.Header().Get("Idempotency-Replayed"))
+		p := s.refused(s.send(s.secrets["operator"], http.MethodPost, checkPath, `{"deep":true}`), http.StatusConflict, web.CodeCheckRunning)
+		require.Contains(t, p.Message, dry.CheckID)
+
+		// It is withdrawn as every task is, and the next one is another.
+		w = s.send(s.secrets["operator"], http.MethodDelete, "/internal/tasks/"+dry.CheckID, "")
+		require.Equal(t, http.StatusOK, w.Code, w.Body.String())
+		gone := get(dry.CheckID)
+		require.Equal(t, taskstate.StatusCancelled, gone.Status)
+		require.False(t, gone.EndedAt.Missing())
+		real := ask(`{"repair":true,"dryRun":false,"reason":" the disk was full "}`)
+		require.NotEqual(t, dry.CheckID, real.CheckID)
+		require.False(t, real.DryRun)
+		require.Equal(t, "the disk was full", real.Reason)
+		require.Len(t, s.events("installation_check"), 1, "an answer with the same check is no new one")
+		repairs := s.events("installation_repair")
+		require.Len(t, repairs, 1)
+		require.Equal(t, "the disk was full", repairs[0].Detail)
+
+		// Newest first, a page at a time.
+		page := decode[wire.List[wire.Check]](t, s.get(s.secrets["watcher"], checkPath+"?limit=1"))
+		require.Equal(t, real.CheckID, page.Items[0].CheckID)
+		require.True(t, page.HasMore)
+		page = decode[wire.List[wire.Check]](t, s.get(s.secrets["watcher"], checkPath+"?limit=1&cursor="+string(page.NextCursor)))
+		require.Equal(t, dry.CheckID, page.Items[0].CheckID)
+		require.False(t, page.HasMore)
+	})
+}
+
+// However many ask at once, one check is made.
+func TestChecksAskedForAtOnceAreOne(t *testing.T) {
+	t.Parallel()
+	everyWorld(t, func(t *testing.T, s *site) {
+		const askers = 8
+		var wg sync.WaitGroup
+		ids, codes := make([]string, askers), make([]int, askers)
+		for i := range askers {
+			wg.Go(func() {
+				w := s.send(s.secrets["operator"], http.MethodPost, checkPath, `{"history":true}`)
+				var v wire.CheckReport
+				_ = json.Unmarshal(w.Body.Bytes(), &v)
+				ids[i], codes[i] = v.CheckID, w.Code
+			})
+		}
+		wg.Wait()
+		for i := range askers {
+			require.Equal(t, http.StatusAccepted, codes[i])
+			require.Equal(t, ids[0], ids[i])
+		}
+		require.Len(t, decode[wire.List[wire.Check]](t, s.get(s.secrets["operator"], checkPath)).Items, 1)
+		require.Len(t, s.events("installation_check"), 1)
+	})
+}
+
+// checked is the id of a check that has ended, with this text in whatever it says.
+func (s *site) checked(hostile string) string {
+	s.t.Helper()
+	w := s.send(s.secrets["operator"], http.MethodPost, checkPath, mustJSON(s.t, wire.CheckRequest{Repair: true, History: true, Reason: hostile}))
+	require.Equal(s.t, http.StatusAccepted, w.Code, w.Body.String())
+	id := decode[wire.CheckReport](s.t, w).CheckID
+	s.move(id, taskstate.StatusRunning)
+	s.move(id, taskstate.StatusSucceeded)
+	result := checks.Result{
+		BeganAt: time.Now().UTC(), EndedAt: time.Now().UTC(), Violations: 7, Young: 1, Uncompared: 1, Shortened: true,
+		Rules: []checks.Rule{
+			{Rule: "I12", Sentence: hostile, Judged: 1, Violations: 7, Examples: []checks.Example{
+				{About: hostile, Problem: hostile, History: hostile}, {About: id, Kind: "task", Problem: hostile}, {About: bodyID, Kind: "document"}, {About: hostile, Kind: "base"},
+			}},
+			{Rule: "I13", Sentence: "kept", Judged: 3, Examples: []checks.Example{}}, {Rule: "X1", Sentence: hostile, NotJudged: hostile, Examples: []checks.Example{}},
+		},
+		Repair: &checks.Repair{DryRun: true, Mends: []checks.Mend{{What: checks.MendRows, Count: 1, Items: []string{hostile}}, {What: hostile, Rule: hostile}}, Left: []string{hostile}, LeftAll: 1},
+	}
+	s.exec("UPDATE ingest_task_body SET result = ? WHERE id = ?", mustJSON(s.t, result), id)
+	return id
+}
+
+// An operator checks and repairs by forms alone; a key that may only read sees the report and no form.
+func TestConsoleChecksTheInstallation(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	root, watcher, ada, lookout := s.as(s.secrets["operator"]), s.as(s.secrets["watcher"]), s.as(s.secrets["owner"]), s.as(s.secrets["lookout"])
+	page := root.page("/console/health")
+	require.Contains(t, page, "The installation was not checked yet.")
+	require.Contains(t, page, "Check now")
+	page = watcher.page("/console/health")
+	require.Contains(t, page, "The installation was not checked yet.")
+	require.NotContains(t, page, "Check now")
+	for _, b := range []*browser{ada, lookout} {
+		require.NotContains(t, b.page("/console/health"), "Check of the installation")
+	}
+	require.Equal(t, http.StatusForbidden, ada.post("/console/health/checks", url.Values{"step": {"check"}}).Code)
+	require.Equal(t, http.StatusForbidden, watcher.post("/console/health/checks", url.Values{"step": {"check"}}).Code)
+
+	id := s.checked("the otter's words")
+	require.Equal(t, http.StatusForbidden, ada.get("/console/health/checks/"+id).Code)
+	page = root.page("/console/health/checks/" + id)
+	for _, words := range []string{
+		"7 violations were found.", "the otter&#39;s words", "/console/tasks/" + id, "/console/documents/" + bodyID, "What a repair would do", "1 × mend rows of documents",
+		"All rules: 1 violated, 1 kept, 1 not judged", "not judged: the otter", "Reason (needed)", "dry run of a repair, with the log",
+	} {
+		require.Contains(t, page, words)
+	}
+	require.NotContains(t, watcher.page("/console/health/checks/"+id), "Reason (needed)")
+	require.Contains(t, root.page("/console/health"), "7 violations were found.", "the last one is shown at once")
+
+	// Without a reason nothing is repaired; with one the check is that of the dry run, in earnest.
+	require.Equal(t, http.StatusUnprocessableEntity, root.post("/console/health/checks/"+id+"/repair", url.Values{}).Code)
+	require.Equal(t, http.StatusForbidden, watcher.post("/console/health/checks/"+id+"/repair", url.Values{"reason": {"mend it"}}).Code)
+	w := root.post("/console/health/checks/"+id+"/repair", url.Values{"reason": {"mend it"}})
+	require.Equal(t, http.StatusSeeOther, w.Code, w.Body.String())
+	at := w.Header().Get("Location")
+	page = root.page(at)
+	for _, words := range []string{"It waits for a worker.", "repair, with the log", "mend it", "Withdraw the check", `data-live="poll"`} {
+		require.Contains(t, page, words)
+	}
+	require.NotContains(t, root.page("/console/health"), "Check now", "while one has not ended there is no other")
+	require.Equal(t, http.StatusConflict, root.post("/console/health/checks", url.Values{"step": {"check"}}).Code)
+	w = root.post("/console/tasks/"+strings.TrimPrefix(at, "/console/health/checks/")+"/delete", url.Values{"back": {strings.TrimPrefix(at, "/console")}})
+	require.Equal(t, http.StatusSeeOther, w.Code, w.Body.String())
+	require.Equal(t, at+"?done=delete", w.Header().Get("Location"))
+	w = root.post("/console/health/checks", url.Values{"step": {"check"}, "deep": {"1"}})
+	require.Equal(t, http.StatusSeeOther, w.Code, w.Body.String())
+	require.Contains(t, root.page(w.Header().Get("Location")), "check, with every vector")
+}
+
+// Every rule that a check judges has a sentence in Chinese, and nothing else has.
+func TestRulesAreInChinese(t *testing.T) {
+	t.Parallel()
+	require.ElementsMatch(t, fsck.IDs(), console.RuleIDs())
+}

@@ -1,0 +1,162 @@
+package console
+
+import (
+	"cmp"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/millweir/millweir/pkg/taskstate"
+	"github.com/millweir/millweir/pkg/wire"
+)
+
+// homeData is what waits, why, and what has failed.
+type homeData struct {
+	Sentence []string // in words, each a clause
+	Facets   []facet
+	Bases    []wire.Base
+	MoreOf   bool // there are more bases than are shown
+	Due      []wire.Task
+	Failures wire.List[wire.FailureGroup]
+	Plots    []plot     // of the last hour and day; none: not an operator
+	Pace     *wire.Pace // nil: the same
+}
+
+func (h *Handler) home(p *page) error {
+	if !p.Reads() {
+		if p.Searches() {
+			p.redirect("/search", nil)
+		} else {
+			p.redirect("/upload", nil)
+		}
+		return nil
+	}
+	d := homeData{}
+	open, err := p.some("QUEUED", "RUNNING", "RETRYING", "SUSPENDED")
+	if err != nil {
+		return err
+	}
+	dead, err := p.some("DEAD")
+	if err != nil {
+		return err
+	}
+	d.Sentence = p.sentence(open.Items, len(dead.Items), open.HasMore, dead.HasMore)
+	d.Due = open.Items[:min(len(open.Items), 8)]
+	if err := p.get(failuresPath, url.Values{"limit": {"5"}}, &d.Failures); err != nil {
+		return err
+	}
+	stats, err := p.stats()
+	if err != nil {
+		return err
+	}
+	d.Facets = p.facets(countsOf(stats))
+	var bases wire.List[wire.Base]
+	if err := p.get(basesPath, url.Values{"limit": {"10"}, "counts": {"true"}}, &bases); err != nil {
+		return err
+	}
+	d.Bases, d.MoreOf = bases.Items, bases.HasMore
+	if stats != nil {
+		d.Pace = &stats.Pace
+		for _, span := range []string{"hour", "day"} {
+			var past wire.History
+			if err := p.get(operatorTasks+"/history", url.Values{"span": {span}}, &past); err != nil {
+				return err
+			}
+			d.Plots = append(d.Plots, drawPlot(past, span == "day"))
+		}
+	}
+	p.Section = "home"
+	return p.show("home", p.T("Home"), d)
+}
+
+// some are tasks of these statuses, the last changed first.
+func (p *page) some(statuses ...string) (list wire.List[wire.Task], err error) {
+	q := url.Values{"status": {strings.Join(statuses, ",")}, "limit": {"100"}, "sort": {"-updatedAt"}}
+	return list, p.get(tasksPath, q, &list)
+}
+
+// reason is why some tasks wait.
+type reason struct {
+	why  string
+	code string
+}
+
+// sentence says what is going on, one clause for each reason to wait.
+func (p *page) sentence(open []wire.Task, dead int, more, moreDead bool) []string {
+	count, until := map[reason]int{}, map[reason]time.Time{}
+	running := 0
+	for _, t := range open {
+		if t.Status == taskstate.StatusRunning {
+			running++
+			continue
+		}
+		r := reason{why: string(t.Status)}
+		if t.Waiting != nil {
+			r.why = t.Waiting.Reason
+		}
+		if r.why != wire.WaitQueue {
+			r.code = string(t.ErrorCode)
+		}
+		count[r]++
+		if t.Waiting != nil && !t.Waiting.Until.Missing() && (until[r].IsZero() || t.Waiting.Until.Before(until[r])) {
+			until[r] = t.Waiting.Until.Time
+		}
+	}
+	var out []string
+	if running > 0 {
+		out = append(out, p.T("%s being worked on", p.tasksOf(running, more)))
+	}
+	var reasons []reason
+	for r := range count {
+		reasons = append(reasons, r)
+	}
+	slices.SortFunc(reasons, func(a, b reason) int {
+		return cmp.Or(count[b]-count[a], strings.Compare(a.why+a.code, b.why+b.code))
+	})
+	for _, r := range reasons {
+		text := p.tasksOf(count[r], more) + " " + p.waits(r.why)
+		if r.code != "" {
+			text += " (" + r.code + ")"
+		}
+		if at := until[r]; !at.IsZero() {
+			text += p.T(", the next at %s", at.UTC().Format("15:04:05 UTC"))
+		}
+		out = append(out, text)
+	}
+	if dead > 0 {
+		out = append(out, p.T("%s failed and will not be tried again by itself", p.tasksOf(dead, moreDead)))
+	}
+	return out
+}
+
+// tasksOf is a number of tasks in words.
+func (p *page) tasksOf(n int, more bool) string {
+	switch {
+	case more && n >= 1:
+		return p.T("%d or more tasks", n)
+	case n == 1:
+		return p.T("1 task")
+	}
+	return p.T("%d tasks", n)
+}
+
+// waits is why a task waits, in words.
+func (p *page) waits(why string) string {
+	switch why {
+	case wire.WaitQueue:
+		return p.T("waiting for a free worker")
+	case wire.WaitAlone:
+		return p.T("waiting to run alone")
+	case wire.WaitBackoff:
+		return p.T("waiting to be tried again")
+	case wire.WaitThrottle:
+		return p.T("waiting because a service asked for it")
+	case wire.WaitPerson:
+		return p.T("waiting for an operator")
+	}
+	return p.T("waiting")
+}
+
+// Waits is why a task waits, for templates.
+func (p *page) Waits(w *wire.Waiting) string { return p.waits(w.Reason) }

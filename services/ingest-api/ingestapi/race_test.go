@@ -1,5 +1,0 @@
-//go:build race
-
-package ingestapi
-
-func init() { underRace = true }
