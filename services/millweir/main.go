@@ -23,8 +23,7 @@ func main() {
 		if len(os.Args) > 1 && os.Args[1] == "dev" {
 			return dev.Run(ctx, os.Args[2:], os.Stdout, os.Stderr)
 		}
-		std := cli.IO{In: os.Stdin, Out: os.Stdout, Err: os.Stderr, Terminal: cli.IsTerminal(os.Stderr), Getenv: os.Getenv}
-		return cli.Run(ctx, std, os.Args[1:], cli.Commands, admin.Commands, devCommand)
+		return cli.Run(ctx, cli.Process(), os.Args[1:], cli.Commands, admin.Commands, devCommand)
 	})
 }
 

@@ -30,6 +30,7 @@ func Commands(a *cli.App) []*cobra.Command {
 	return []*cobra.Command{
 		cli.Group("migrate", "the schema", migrateUp(a), migrateStatus(a)),
 		check(a),
+		doctor(a),
 		reindex(a),
 		exportPending(a),
 		importPending(a),
@@ -225,7 +226,7 @@ func keysCreate(a *cli.App) *cobra.Command {
 	f := c.Flags()
 	f.StringVar(&in.UserID, "user", "", "whose documents it reaches")
 	f.StringVar(&role, "role", string(taskstate.RoleUser), "user or operator")
-	f.StringVar(&scopes, "scopes", auth.AllScopes().String(), "read, write, search, upload, with commas")
+	f.StringVar(&scopes, "scopes", auth.AllScopes().String(), "read, write, search, upload, with commas, or status")
 	f.StringSliceVar(&in.Bases, "kb", nil, "knowledge bases that it is limited to, ids or names, with commas; none: all of its user")
 	f.StringVar(&in.Name, "name", "", "what it is for")
 	f.DurationVar(&in.TTL, "ttl", 0, "life time; 0: no end")

@@ -14,7 +14,9 @@ import (
 	"strings"
 	"text/tabwriter"
 
+	"github.com/itchyny/gojq"
 	"github.com/spf13/cobra"
+	"golang.org/x/term"
 
 	"github.com/millweir/millweir/services/millweir/client"
 )
@@ -27,7 +29,10 @@ type IO struct {
 	In       io.Reader
 	Out, Err io.Writer
 	Terminal bool // Err is a terminal: progress may be redrawn
+	Width    int  // columns of Out when it is a terminal; 0: it is none
 	Getenv   func(string) string
+	// CacheDir and ConfigDir are the user's folders, in which those of millweir lie; empty: there are none.
+	CacheDir, ConfigDir string
 }
 
 // App is one command line: its outside and the flags of every verb.
@@ -35,18 +40,27 @@ type App struct {
 	IO
 	Yes            bool // --yes: do not ask
 	server, output string
+	profile, key   string // --profile; the API key that is used, empty: none
+	jq             string
+	filter         *gojq.Code     // what --jq says; nil: nothing
 	command        *cobra.Command // the verb that runs
 }
 
-// IsTerminal reports whether a file is a terminal.
-func IsTerminal(f *os.File) bool {
-	info, err := f.Stat()
-	return err == nil && info.Mode()&os.ModeCharDevice != 0
+// Process is the outside of this process.
+func Process() IO {
+	std := IO{In: os.Stdin, Out: os.Stdout, Err: os.Stderr, Terminal: term.IsTerminal(int(os.Stderr.Fd())), Getenv: os.Getenv}
+	if width, _, err := term.GetSize(int(os.Stdout.Fd())); err == nil {
+		std.Width = width
+	}
+	// Without a home there is no journal and no profile.
+	std.CacheDir, _ = os.UserCacheDir()
+	std.ConfigDir, _ = os.UserConfigDir()
+	return std
 }
 
 // Commands are the verbs that need nothing but a gateway.
 func Commands(a *App) []*cobra.Command {
-	return []*cobra.Command{submit(a), apply(a), documents(a), tasks(a), outbox(a), deadLetters(a), search(a), topics(a)}
+	return []*cobra.Command{submit(a), mirror(a), apply(a), documents(a), tasks(a), outbox(a), deadLetters(a), search(a), bases(a), operations(a), savedViews(a), groups(a), errorCodes(a), top(a), topics(a), config(a)}
 }
 
 // Run runs the verb that args name and returns the exit code. verbs add theirs to the command line.
@@ -54,10 +68,7 @@ func Run(ctx context.Context, std IO, args []string, verbs ...func(*App) []*cobr
 	out := &stdout{Writer: std.Out}
 	std.Out = out
 	a := &App{IO: std}
-	root := newRoot(a)
-	for _, add := range verbs {
-		root.AddCommand(add(a)...)
-	}
+	root := Root(a, verbs...)
 	root.SetArgs(append([]string{}, args...)) // never os.Args, which nil stands for
 	c, err := root.ExecuteContextC(ctx)
 	if out.err != nil {
@@ -67,11 +78,27 @@ func Run(ctx context.Context, std IO, args []string, verbs ...func(*App) []*cobr
 		return ExitOK
 	}
 	code := exitCode(ctx, err)
-	_, _ = fmt.Fprintf(std.Err, "%s: %s\n", c.CommandPath(), clean(err.Error()))
+	text := clean(err.Error())
+	if code == ExitInterrupted && errors.Is(err, context.Canceled) {
+		text = "interrupted"
+	}
+	_, _ = fmt.Fprintf(std.Err, "%s: %s\n", c.CommandPath(), text)
+	if errors.Is(err, client.ErrNoAnswer) && code == ExitServer {
+		_, _ = fmt.Fprintln(std.Err, "Start the server (make run), or say where it is: --server, MILLWEIR_SERVER or a profile. millweir doctor says more.")
+	}
 	if code == ExitUsage {
 		_, _ = fmt.Fprintf(std.Err, "usage: %s\n", c.UseLine())
 	}
 	return code
+}
+
+// Root is the whole command line, which Run runs, and of which its pages are made.
+func Root(a *App, verbs ...func(*App) []*cobra.Command) *cobra.Command {
+	root := newRoot(a)
+	for _, add := range verbs {
+		root.AddCommand(add(a)...)
+	}
+	return root
 }
 
 // newRoot is the command without verbs.
@@ -88,16 +115,18 @@ func newRoot(a *App) *cobra.Command {
 		Args: cobra.ArbitraryArgs,
 		PersistentPreRunE: func(c *cobra.Command, _ []string) error {
 			a.command, a.server = c, strings.TrimRight(a.server, "/")
-			if a.output != "table" && a.output != "json" && a.output != "jsonl" {
-				return Usage(fmt.Sprintf("-o %s: allowed are table, json, jsonl", a.output))
+			if err := a.setOutput(); err != nil || c.Annotations[noProfile] != "" || strings.HasPrefix(c.CommandPath(), c.Root().Name()+" completion") {
+				return err
 			}
-			return nil
+			return a.useProfile()
 		},
 	}
 	server := cmp.Or(a.Getenv("MILLWEIR_SERVER"), defaultServer)
 	flags := root.PersistentFlags()
 	flags.StringVar(&a.server, "server", server, "base URL of the gateway (MILLWEIR_SERVER)")
-	flags.StringVarP(&a.output, "output", "o", "table", "table, json or jsonl")
+	flags.StringVarP(&a.output, "output", "o", "table", "table, wide (nothing is cut), json, jsonl or name (ids only)")
+	flags.StringVar(&a.jq, "jq", "", "write what this expression of jq makes of the JSON; of each line with -o jsonl")
+	flags.StringVar(&a.profile, "profile", "", "profile that says server and key, where neither a flag nor the environment does (millweir config)")
 	flags.BoolVar(&a.Yes, "yes", false, "do not ask")
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return Usage(err.Error()) })
 	root.SetIn(a.In)
@@ -112,6 +141,33 @@ func newRoot(a *App) *cobra.Command {
 		help(c, args)
 	})
 	return root
+}
+
+// setOutput judges -o and --jq.
+func (a *App) setOutput() error {
+	switch a.output {
+	case "json", "jsonl":
+	case "table", "wide", "name":
+		if a.jq != "" && a.Said("output") {
+			return Usage(fmt.Sprintf("--jq goes with -o json or jsonl, not with %s", a.output))
+		}
+	default:
+		return Usage(fmt.Sprintf("-o %s: allowed are table, wide, json, jsonl, name", a.output))
+	}
+	if a.jq == "" {
+		return nil
+	}
+	if a.output == "table" {
+		a.output = "json"
+	}
+	query, err := gojq.Parse(a.jq)
+	if err == nil {
+		a.filter, err = gojq.Compile(query)
+	}
+	if err != nil {
+		return Usage(fmt.Sprintf("--jq %s: %v", a.jq, err))
+	}
+	return nil
 }
 
 // overview prints every verb.
@@ -133,7 +189,7 @@ func overview(w io.Writer, root *cobra.Command) {
 	}
 	each(root)
 	_ = t.Flush()
-	_, _ = fmt.Fprint(w, "\nEverywhere but in dev: -o table|json|jsonl · --server URL (MILLWEIR_SERVER) · MILLWEIR_API_KEY · --yes · NO_COLOR\n"+
+	_, _ = fmt.Fprint(w, "\nEverywhere but in dev: -o table|wide|json|jsonl|name · --jq EXPR · --server URL (MILLWEIR_SERVER) · --profile NAME · MILLWEIR_API_KEY · --yes · NO_COLOR\n"+
 		"Exit codes: 0 ok, 1 failed, 2 usage, 3 auth, 4 not found, 5 bad input, 6 rate limited, 7 server or network, "+
 		"10 needs confirmation, 124 timed out, 130 interrupted\n")
 }
@@ -185,7 +241,7 @@ func NeedsSome(what string) cobra.PositionalArgs {
 func (a *App) Said(flag string) bool { return a.command.Flags().Changed(flag) }
 
 // gateway is the client of the verb.
-func (a *App) gateway() *client.Client { return client.New(a.server, a.Getenv("MILLWEIR_API_KEY")) }
+func (a *App) gateway() *client.Client { return client.New(a.server, a.key) }
 
 // Exit codes (contract §9).
 const (

@@ -29,6 +29,9 @@ type bundle struct {
 	in       string
 	env      map[string]string
 	terminal bool
+	width    int
+	cache    string
+	config   string
 }
 
 // setup makes a bundle.
@@ -45,7 +48,7 @@ func setup(t *testing.T) *bundle {
 func (b *bundle) run(ctx context.Context, args ...string) int {
 	b.out.Reset()
 	b.err.Reset()
-	std := cli.IO{In: strings.NewReader(b.in), Out: &b.out, Err: &b.err, Terminal: b.terminal, Getenv: func(k string) string { return b.env[k] }}
+	std := cli.IO{In: strings.NewReader(b.in), Out: &b.out, Err: &b.err, Terminal: b.terminal, Width: b.width, CacheDir: b.cache, ConfigDir: b.config, Getenv: func(k string) string { return b.env[k] }}
 	return cli.Run(ctx, std, args, cli.Commands, admin.Commands)
 }
 
@@ -93,7 +96,7 @@ func TestUsageIsExit2(t *testing.T) {
 		require.NotEmpty(t, b.err.String(), "%v", args)
 	}
 	require.Equal(t, cli.ExitOK, b.run(t.Context()))
-	require.Contains(t, b.out.String(), "millweir submit FILE…")
+	require.Contains(t, b.out.String(), "millweir submit PATH…")
 	require.Equal(t, cli.ExitOK, b.run(t.Context(), "search", "--help"))
 }
 
@@ -229,10 +232,11 @@ func TestSubmitSendsFilesAndWaits(t *testing.T) {
 	require.Contains(t, got[1].Error, "DEAD")
 	require.Equal(t, cli.ExitOK, b.run(t.Context(), "submit", good, "--kb", "notes"), "without --wait the upload is all")
 	require.Equal(t, cli.ExitBadInput, b.run(t.Context(), "submit", filepath.Join(dir, "none.txt"), "--kb", "notes"))
-	require.Equal(t, cli.ExitBadInput, b.run(t.Context(), "submit", dir, "--kb", "notes"), "a folder is no file")
+	require.Equal(t, cli.ExitOK, b.run(t.Context(), "submit", dir, "--kb", "notes"), "a folder is what is in it")
+	require.Contains(t, b.err.String(), "2 files: 2 accepted\n")
 	b.terminal = true
 	require.Equal(t, cli.ExitOK, b.run(t.Context(), "submit", good, "--kb", "notes", "--wait"))
-	require.Contains(t, b.err.String(), "\x1b[1A", "bars are redrawn on a terminal")
+	require.Contains(t, b.err.String(), "A\x1b[J", "bars are redrawn on a terminal")
 	b.env["NO_COLOR"] = "1"
 	require.Equal(t, cli.ExitOK, b.run(t.Context(), "submit", good, "--kb", "notes", "--wait"))
 	require.NotContains(t, b.err.String(), "\x1b[32m")

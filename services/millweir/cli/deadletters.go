@@ -91,14 +91,14 @@ func deadLetterRow(l wire.DeadLetter) []any {
 		replay = "no: " + clean(l.Reason)
 	}
 	return []any{
-		clean(l.ID), word(l.TaskID), l.FailedAt.Local().Format(time.DateTime), l.AttemptCount, now, replay, short(l.LastError, 60),
+		clean(l.ID), word(l.TaskID), l.FailedAt.Local().Format(time.DateTime), l.AttemptCount, now, replay, long(l.LastError, 60),
 	}
 }
 
 // topicDeadLetterRow is a dead letter of a topic in a table.
 func topicDeadLetterRow(l wire.TopicDeadLetter) []any {
 	return []any{
-		clean(l.ID), l.Partition, clean(l.Group), key(l.Key, 30), day(l.FailedAt), l.Attempts, word(l.ReplayedAs), short(l.Error, 60),
+		clean(l.ID), l.Partition, clean(l.Group), key(l.Key, 30), day(l.FailedAt), l.Attempts, word(l.ReplayedAs), long(l.Error, 60),
 	}
 }
 

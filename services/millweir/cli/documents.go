@@ -1,20 +1,23 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/url"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/millweir/millweir/pkg/wire"
+	"github.com/millweir/millweir/services/millweir/client"
 )
 
 // documents shows what was taken in, goes back to what was there before, and shows that deleted ones are gone.
 func documents(a *App) *cobra.Command {
 	return Group("documents", "show documents, go back to earlier versions, see that deleted ones are gone",
-		documentsList(a), documentsRollback(a), documentsDeletion(a))
+		documentsList(a), documentsGet(a), documentsSegments(a), documentsVersions(a), documentsDelete(a), documentsRollback(a), documentsDeletion(a))
 }
 
 func documentsDeletion(a *App) *cobra.Command {
@@ -36,6 +39,71 @@ func documentsDeletion(a *App) *cobra.Command {
 		})
 	})
 }
+
+func documentsGet(a *App) *cobra.Command {
+	return Verb("get ID", "show a document", Needs("a document id"), func(ctx context.Context, args []string) error {
+		return shown(ctx, a, client.DocumentPath(args[0]), func(f fields, d wire.Document) {
+			f.line("document", d.DocumentID)
+			f.line("base", d.KnowledgeBase)
+			f.line("title", d.Title)
+			f.line("file", d.FileName)
+			f.line("status", d.Status)
+			f.line("segments", fmt.Sprint(d.SegmentCount))
+			f.line("updated", d.UpdatedAt.Local().Format(time.RFC3339))
+		})
+	})
+}
+
+func documentsSegments(a *App) *cobra.Command {
+	var l *listing
+	c := Verb("segments ID [--limit N]", "list the segments of the visible version", Needs("a document id"), func(ctx context.Context, args []string) error {
+		return listed(ctx, a, client.DocumentPath(args[0], "segments"), l, nil, "SEGMENT\tPAGE\tTOKENS\tTEXT", func(s wire.Segment) []any {
+			page := "-"
+			if s.Page > 0 {
+				page = fmt.Sprint(s.Page)
+			}
+			return []any{s.Index, page, s.Tokens, long(strings.Join(strings.Fields(s.Text), " "), 100)}
+		})
+	})
+	l = newListing(c, 50, "segments")
+	return c
+}
+
+func documentsVersions(a *App) *cobra.Command {
+	var l *listing
+	c := Verb("versions ID [--limit N]", "list a document's versions, the newest first", Needs("a document id"), func(ctx context.Context, args []string) error {
+		return listed(ctx, a, client.DocumentPath(args[0], "versions"), l, nil, "VERSION\tSTATE\tSEGMENTS\tCREATED\tBACK\tTITLE", func(v wire.Version) []any {
+			back := "no" // rollback goes to a SUPERSEDED one whose file is kept
+			if v.ContentKept && v.State == "SUPERSEDED" {
+				back = "yes"
+			}
+			return []any{v.Version, clean(v.State), v.SegmentCount, v.CreatedAt.Local().Format(time.DateTime), back, long(v.Title, 60)}
+		})
+	})
+	l = newListing(c, 20, "versions")
+	return c
+}
+
+func documentsDelete(a *App) *cobra.Command {
+	return Verb("delete ID… [--yes]", "delete documents, with their attachments", NeedsSome("document id"), func(ctx context.Context, ids []string) error {
+		if err := a.confirm(fmt.Sprintf("Delete %d document(s)?", len(ids))); err != nil {
+			return err
+		}
+		gone, failed := forEach(ids, "delete", func(id string) (removed, error) {
+			return removed{id, true}, a.gateway().Delete(ctx, client.DocumentPath(id))
+		})
+		return cmp.Or(failed, Table(a, gone, "ID\tDELETED", removedRow))
+	})
+}
+
+// removed is what was deleted.
+type removed struct {
+	ID      string `json:"id"`
+	Deleted bool   `json:"deleted"`
+}
+
+// removedRow is what was deleted, in a table.
+func removedRow(r removed) []any { return []any{clean(r.ID), "yes"} }
 
 func documentsRollback(a *App) *cobra.Command {
 	var version int64
@@ -63,7 +131,7 @@ func documentsList(a *App) *cobra.Command {
 				q.Set("metadata", meta.String())
 			}
 			return listed(ctx, a, "/api/knowledge/documents", l, q, "DOCUMENT\tSTATUS\tSEGMENTS\tUPDATED\tTITLE", func(d wire.Document) []any {
-				return []any{clean(d.DocumentID), clean(d.Status), d.SegmentCount, d.UpdatedAt.Local().Format(time.DateTime), short(d.Title, 60)}
+				return []any{clean(d.DocumentID), clean(d.Status), d.SegmentCount, d.UpdatedAt.Local().Format(time.DateTime), long(d.Title, 60)}
 			})
 		})
 	l = newListing(c, 50, "documents")

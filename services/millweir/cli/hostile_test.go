@@ -30,7 +30,9 @@ var verbs = []string{
 	"dlq list", "dlq get 1-0", "dlq replay 1-0", "dlq replay --all --yes", "dlq drop --all --yes", "dlq list --topic orders",
 	"dlq get 1-0 --topic orders", "dlq replay 1-0 --topic orders", "mq topics", "mq partitions orders", "mq groups orders",
 	"mq lag orders g", "mq owners orders g", "mq pending orders g", "mq inflight orders g", "mq recent orders", "mq trim orders --finished --yes",
-	"mq reset orders g --to end --yes", "mq status a b",
+	"mq reset orders g --to end --yes", "mq status a b", "groups", "errors", "bulk run retry --filter x --yes", "bulk list", "bulk get o1",
+	"views list", "views save a b", "bases list", "bases get notes", "bases create notes", "documents get d1", "documents segments d1", "tasks suspend " + uuid1,
+	"tasks resume " + uuid1, "top --once",
 }
 
 // gatewayThat answers every request with what say makes of the canned text.
@@ -83,7 +85,8 @@ func TestBrokenAnswersAreTheServersFault(t *testing.T) {
 		"a list":  func(w http.ResponseWriter, _ string) { _, _ = io.WriteString(w, `[{}]`) },
 		"nothing": func(w http.ResponseWriter, _ string) { w.WriteHeader(http.StatusOK) },
 		"wrong types": func(w http.ResponseWriter, _ string) {
-			_, _ = io.WriteString(w, `{"items":7,"taskId":[],"id":{},"text":1,"hits":"x","counts":[],"each":1,"partitions":"x","entries":"y","name":{},
+			_, _ = io.WriteString(w, `{"items":7,"taskId":[],"id":{},"text":1,"hits":"x","each":1,"partitions":"x","entries":"y","name":{},
+				"operationId":7,"viewId":7,"knowledgeBaseId":7,"documentId":7,"base":7,"index":"x","matched":"x","x-error-codes":7,"counts":7,
 				"pendingDropped":"z","replayed":"a","dropped":"a","requeued":"a"}`)
 		},
 		"gone": func(http.ResponseWriter, string) { panic(http.ErrAbortHandler) },
@@ -160,7 +163,7 @@ func TestSubmitOfOddFiles(t *testing.T) {
 
 	require.NoError(t, syscall.Mkfifo(filepath.Join(dir, "pipe"), 0o600))
 	require.NoError(t, os.Symlink("nowhere", filepath.Join(dir, "dangling")))
-	for _, odd := range []string{"pipe", "dangling", "", ".", "no/such/file"} {
+	for _, odd := range []string{"pipe", "dangling", "no/such/file"} {
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 		require.Equal(t, cli.ExitBadInput, b.run(ctx, "submit", filepath.Join(dir, odd)), "%q: %s", odd, b.err.String())
 		cancel()

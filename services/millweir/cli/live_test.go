@@ -115,7 +115,7 @@ func TestADayAtTheCommandLine(t *testing.T) {
 
 	require.Contains(t, run(cli.ExitOK, "tasks", "list", "--status", "SUCCEEDED"), id)
 	require.NotContains(t, run(cli.ExitOK, "tasks", "list", "--status", "SUCCEEDED", "--limit", "1", "-o", "jsonl"), "\n{")
-	require.Equal(t, "TASK  STATUS  STAGE  PROGRESS  ATTEMPTS  UPDATED  ERROR\n", run(cli.ExitOK, "tasks", "list", "--status", "CANCELLED"))
+	require.Equal(t, "TASK  STATUS  STAGE  PROGRESS  ATTEMPTS  UPDATED  FILE  ERROR\n", run(cli.ExitOK, "tasks", "list", "--status", "CANCELLED"))
 	run(cli.ExitNotFound, "tasks", "list", "--kb", "none")
 	run(cli.ExitBadInput, "tasks", "list", "--status", "LOST")
 	require.Contains(t, b.err.String(), "INVALID_PARAMETER")

@@ -149,7 +149,7 @@ func TestKeysAtTheCommandLine(t *testing.T) {
 		require.Contains(t, b.err.String(), "FORBIDDEN", forbidden)
 	}
 	run(cli.ExitOK, "submit", file, "--force")
-	run(cli.ExitRateLimited, "submit", file, "--force")
+	run(cli.ExitRateLimited, "submit", file, "--force", "--timeout", "5s")
 	require.Contains(t, b.err.String(), "RATE_LIMITED")
 	as(newKey("--user", "bert"))
 	run(cli.ExitNotFound, "tasks", "get", task.TaskID)

@@ -27,7 +27,7 @@ func outbox(a *App) *cobra.Command {
 // eventRow is an event in a table.
 func eventRow(e wire.OutboxEvent) []any {
 	return []any{
-		clean(e.ID), clean(e.TaskID), clean(e.Topic), clean(e.Status), clean(e.Cause), e.AttemptCount, day(e.NextRetryAt), short(e.LastError, 60),
+		clean(e.ID), clean(e.TaskID), clean(e.Topic), clean(e.Status), clean(e.Cause), e.AttemptCount, day(e.NextRetryAt), long(e.LastError, 60),
 	}
 }
 

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bufio"
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -12,6 +13,8 @@ import (
 	"text/tabwriter"
 	"time"
 	"unicode"
+
+	"github.com/mattn/go-runewidth"
 
 	"github.com/millweir/millweir/pkg/taskstate"
 	"github.com/millweir/millweir/pkg/taskstate/history"
@@ -94,41 +97,278 @@ func (f fields) line(name, value string) {
 	}
 }
 
-// Table writes items as -o says: JSON of all, JSON lines, or a table with a header and a row of each.
-func Table[T any](a *App, items []T, header string, row func(T) []any) error {
-	switch a.output {
-	case "json":
-		if items == nil {
-			items = []T{}
+// cell is a text of a table that may be cut: n is its most characters where the table is not the screen's own width.
+type cell struct {
+	text string
+	n    int
+}
+
+// String is the text as plain tables show it.
+func (c cell) String() string { return short(c.text, c.n) }
+
+// long is a text of a table that may be cut to n characters. Ids are never.
+func long[S ~string](s S, n int) cell { return cell{clean(s), n} }
+
+// leastCell is to how many columns a cell is cut at most.
+const leastCell = 12
+
+// rows writes items one after another as -o says.
+type rows[T any] struct {
+	a      *App
+	w      io.Writer
+	header string
+	row    func(T) []any
+	block  int // of so many lines the table is written at once; 0: of all
+	lines  [][]any
+	begun  bool
+	kept   []T // for --jq over all
+}
+
+// newRows begins a list.
+func newRows[T any](a *App, header string, row func(T) []any) *rows[T] {
+	return &rows[T]{a: a, w: a.Out, header: header, row: row}
+}
+
+// add takes the next item.
+func (r *rows[T]) add(it T) error {
+	switch {
+	case r.a.output == "json" && r.a.filter != nil:
+		r.kept = append(r.kept, it)
+		return nil
+	case r.a.output == "json":
+		text, err := json.MarshalIndent(it, "  ", "  ")
+		if err != nil {
+			return err
 		}
-		return writeJSON(a.Out, items)
-	case "jsonl":
-		for _, it := range items {
-			if err := json.NewEncoder(a.Out).Encode(it); err != nil {
-				return err
-			}
+		between := ",\n  "
+		if !r.begun {
+			between = "[\n  "
 		}
+		r.begun = true
+		_, err = fmt.Fprintf(r.w, "%s%s", between, text)
+		return err
+	case r.a.output == "jsonl":
+		return r.a.line(r.w, it)
+	case r.a.output == "name":
+		return r.a.name(r.w, it)
+	}
+	if r.lines = append(r.lines, r.row(it)); r.block > 0 && len(r.lines) >= r.block {
+		return r.flush()
+	}
+	return nil
+}
+
+// end writes what is left.
+func (r *rows[T]) end() error {
+	switch {
+	case r.a.output == "json" && r.a.filter != nil:
+		if r.kept == nil {
+			r.kept = []T{}
+		}
+		return r.a.document(r.w, r.kept)
+	case r.a.output == "json" && !r.begun:
+		_, err := fmt.Fprintln(r.w, "[]")
+		return err
+	case r.a.output == "json":
+		_, err := fmt.Fprint(r.w, "\n]\n")
+		return err
+	case r.a.output == "jsonl", r.a.output == "name":
 		return nil
 	}
-	w := tabwriter.NewWriter(a.Out, 0, 4, 2, ' ', 0)
-	_, _ = fmt.Fprintln(w, header)
-	for _, it := range items {
-		cells := row(it)
+	return r.flush()
+}
+
+// flush writes the lines of a table that are there; the header stands before the first ones.
+func (r *rows[T]) flush() error {
+	if !r.begun {
+		var head []any
+		for _, name := range strings.Split(r.header, "\t") {
+			head = append(head, name)
+		}
+		r.lines = append([][]any{head}, r.lines...)
+	}
+	r.begun = true
+	if r.a.Width > 0 && r.a.output != "wide" {
+		fit(r.lines, r.a.Width)
+	}
+	w := tabwriter.NewWriter(r.w, 0, 4, 2, ' ', 0)
+	for _, cells := range r.lines {
+		for i, c := range cells {
+			if c, cuttable := c.(cell); cuttable && r.a.output == "wide" {
+				cells[i] = c.text
+			}
+		}
 		_, _ = fmt.Fprintf(w, strings.Repeat("%v\t", len(cells)-1)+"%v\n", cells...)
 	}
+	r.lines = r.lines[:0]
 	return w.Flush()
+}
+
+// fit cuts what may be cut so that no line is wider than the screen, the widest column first.
+func fit(lines [][]any, width int) {
+	var widths, limits []int // of each column: the widest text, and that of those that may be cut
+	for _, cells := range lines {
+		for i, c := range cells {
+			if i == len(widths) {
+				widths, limits = append(widths, 0), append(limits, 0)
+			}
+			long, cuttable := c.(cell)
+			n := runewidth.StringWidth(fmt.Sprint(c))
+			if cuttable {
+				n = runewidth.StringWidth(long.text)
+				limits[i] = max(limits[i], n)
+			} else {
+				widths[i] = max(widths[i], n)
+			}
+		}
+	}
+	over := 2*(len(widths)-1) - width
+	for i := range widths {
+		over += max(widths[i], limits[i])
+	}
+	for over > 0 {
+		widest := -1
+		for i, n := range limits {
+			if n > max(widths[i], leastCell) && (widest < 0 || n > limits[widest]) {
+				widest = i
+			}
+		}
+		if widest < 0 {
+			break // the rest are ids, names and figures
+		}
+		limits[widest]--
+		over--
+	}
+	for _, cells := range lines {
+		for i, c := range cells {
+			if long, cuttable := c.(cell); cuttable {
+				cells[i] = runewidth.Truncate(long.text, max(limits[i], widths[i]), "…")
+			}
+		}
+	}
+}
+
+// Table writes items as -o says: JSON of all, JSON lines, their names, or a table with a header and a row of each.
+func Table[T any](a *App, items []T, header string, row func(T) []any) error {
+	r := newRows(a, header, row)
+	for _, it := range items {
+		if err := r.add(it); err != nil {
+			return err
+		}
+	}
+	return r.end()
 }
 
 // One writes one item as -o says; its table form is given.
 func One(a *App, item any, table func(io.Writer)) error {
 	switch a.output {
 	case "json":
-		return writeJSON(a.Out, item)
+		return a.document(a.Out, item)
 	case "jsonl":
-		return json.NewEncoder(a.Out).Encode(item)
+		return a.line(a.Out, item)
+	case "name":
+		return a.name(a.Out, item)
 	}
 	table(a.Out)
 	return nil
+}
+
+// document writes a value as indented JSON, or what --jq makes of it.
+func (a *App) document(w io.Writer, v any) error {
+	if a.filter != nil {
+		return a.filtered(w, v, true)
+	}
+	return writeJSON(w, v)
+}
+
+// line writes a value as a line of JSON, or what --jq makes of it.
+func (a *App) line(w io.Writer, v any) error {
+	if a.filter != nil {
+		return a.filtered(w, v, false)
+	}
+	return json.NewEncoder(w).Encode(v)
+}
+
+// filtered writes what --jq makes of a value: texts as they are, all else as JSON. Control characters of texts are shown as such
+// only to a terminal: a file gets what is there.
+func (a *App) filtered(w io.Writer, v any, indent bool) error {
+	text, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	var plain any
+	if err := json.Unmarshal(text, &plain); err != nil {
+		return err
+	}
+	results := a.filter.RunWithContext(a.command.Context(), plain)
+	for {
+		result, more := results.Next()
+		if !more {
+			return nil
+		}
+		switch result := result.(type) {
+		case error:
+			if a.command.Context().Err() != nil {
+				return a.command.Context().Err()
+			}
+			return BadInput(fmt.Errorf("--jq: %w", result))
+		case string:
+			if a.Width > 0 {
+				result = clean(result)
+			}
+			_, err = fmt.Fprintln(w, result)
+		default:
+			enc := json.NewEncoder(w)
+			if indent {
+				enc.SetIndent("", "  ")
+			}
+			err = enc.Encode(result)
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// name writes what a thing is called in other commands: the first field that is an id or a name.
+func (a *App) name(w io.Writer, v any) error {
+	text, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	id := nameIn(text)
+	if id == "" {
+		return Usage("-o name: what this command shows has no ids; use -o json")
+	}
+	_, err = fmt.Fprintln(w, clean(id))
+	return err
+}
+
+// nameIn is the first member of a JSON object, or of an object in it, that is a text and an id or a name.
+func nameIn(object []byte) string {
+	dec := json.NewDecoder(bytes.NewReader(object))
+	if t, err := dec.Token(); err != nil || t != json.Delim('{') {
+		return ""
+	}
+	within := ""
+	for dec.More() {
+		key, err := dec.Token()
+		var value json.RawMessage
+		if err != nil || dec.Decode(&value) != nil {
+			return ""
+		}
+		field, _ := key.(string)
+		var id string
+		switch {
+		case field == "id" || field == "name" || field == "rule" || field == "code" || strings.HasSuffix(field, "Id"):
+			if json.Unmarshal(value, &id) == nil && id != "" {
+				return id
+			}
+		case within == "":
+			within = nameIn(value)
+		}
+	}
+	return within
 }
 
 // writeJSON writes indented JSON.

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -20,7 +21,7 @@ var update = flag.Bool("update", false, "write the golden files anew")
 const (
 	uuid1 = "0190a6e0-0000-7000-8000-000000000001"
 	made  = `"createdAt":"2026-01-02T03:04:05.000001Z","updatedAt":"2026-01-02T03:04:06.500000Z"`
-	run1  = `{"taskId":"` + uuid1 + `","documentId":"d1","knowledgeBaseId":"b1","type":"document","channel":"http","status":"RETRYING","stage":"embed",` +
+	run1  = `{"taskId":"` + uuid1 + `","documentId":"d1","knowledgeBaseId":"b1","knowledgeBase":"notes","fileName":"mill.pdf","type":"document","channel":"http","status":"RETRYING","stage":"embed",` +
 		`"progress":40,"processedSegments":4,"totalSegments":10,"attemptCount":1,"maxAttempts":10,"crashCount":0,"nextRetryAt":"2026-01-02T03:05:00.000000Z",` +
 		`"errorCode":"EMBED","errorMessage":null,"lastError":"embed batch 1/2: refused","waiting":{"reason":"RETRY_BACKOFF","until":null},` + made + `}`
 	event1  = `{"id":"e1","topic":"ingest-tasks","taskId":"` + uuid1 + `","status":"DEAD","cause":"REFUSED","attemptCount":3,"nextRetryAt":null,"lastError":"too large","createdAt":"2026-01-02T03:04:05Z","sentAt":null}`
@@ -28,7 +29,11 @@ const (
 		`"sourceStream":"ingest:tasks","sourceGroup":"g","sourceRecordId":"1-1","raw":null,"task":{"status":"DEAD","fence":3},"replayable":true,"reason":null,"why":null}`
 	message1 = `{"id":"1-0","topic":"orders","partition":1,"originalId":"9-0","group":"g","key":{"value":"k1","encoding":"utf-8","bytes":2,"clipped":false},"attempts":5,"maxRetries":5,` +
 		`"failedAt":"2026-01-02T03:04:05Z","error":"no use","headers":{"h":"v"},"payload":{"value":"AAE=","encoding":"base64","bytes":9999,"clipped":true},"raw":null,"replayable":true,"replayedAs":"8-0"}`
-	topic1  = `{"name":"orders","partitions":2,"layout":"single","status":true,"createdAt":"2026-01-02T03:04:05Z","deleting":false}`
+	topic1     = `{"name":"orders","partitions":2,"layout":"single","status":true,"createdAt":"2026-01-02T03:04:05Z","deleting":false}`
+	operation1 = `{"operationId":"o1","action":"retry","filter":"status:DEAD","reason":"mended","ratePerSecond":5,"userId":"anna","status":"SUSPENDED","matched":10,"done":4,"failed":1,"skipped":{"GONE":2},` +
+		`"errorMessage":null,"createdAt":"2026-01-02T03:04:05Z","updatedAt":"2026-01-02T03:04:05Z"}`
+	view1   = `{"viewId":"v1","name":"dead","filter":"status:DEAD","shared":true,"userId":"anna","createdAt":"2026-01-02T03:04:05Z"}`
+	base1   = `{"knowledgeBaseId":"b1","name":"notes","model":{"key":"m/1","dimension":3},"searchMode":"auto","chunking":null,"metadataSchema":null,` + made + `}`
 	events1 = "id: 1\nevent: status\ndata: " + run1 + "\n\n: heartbeat\n\nid: 2\nevent: status\ndata: {\"taskId\":\"" + uuid1 + "\",\"status\":\"SUCCEEDED\",\"progress\":100}\n\n"
 )
 
@@ -39,12 +44,35 @@ func list1(item string) string { return `{"items":[` + item + `],"nextCursor":nu
 var canned = map[string]string{
 	"GET /api/knowledge/documents":                        list1(`{"documentId":"d1","knowledgeBase":"notes","title":"Guide\u001b[31m","fileName":"g.pdf","metadata":{"lang":"de","year":2024},"status":"READY","visibleVersion":2,"segmentCount":12,"pages":null,"updatedAt":"2026-01-02T03:04:05Z"}`),
 	"GET /api/knowledge/tasks":                            list1(run1),
+	"GET /api/knowledge/failures":                         list1(`{"groupId":"0a1b","pattern":"embed batch ?: refused\u001b[31m","errorCode":"EMBEDDING_REJECTED","permanent":true,"failures":12,"tasks":3,"firstAt":"2026-01-02T03:04:05Z","lastAt":"2026-01-02T03:04:06Z","stages":["embed"],"bases":["b1"],"error":"embed batch 1/2: refused","remedy":null,"taskId":"` + uuid1 + `"}`),
+	"POST /api/knowledge/bulk":                            operation1,
+	"GET /api/knowledge/bulk":                             list1(operation1),
+	"GET /api/knowledge/bulk/o1":                          operation1,
+	"POST /api/knowledge/bulk/o1/pause":                   operation1,
+	"POST /api/knowledge/bulk/o1/resume":                  operation1,
+	"POST /api/knowledge/bulk/o1/stop":                    operation1,
+	"GET /api/knowledge/views":                            list1(view1),
+	"POST /api/knowledge/views":                           view1,
+	"DELETE /api/knowledge/views/v1":                      "",
+	"GET /openapi.json":                                   `{"info":{"version":"x"},"x-error-codes":{"ENCRYPTED":{"status":422,"message":"It has a password.","remedy":"Remove it."},"A_CODE":{"status":500,"message":"m","remedy":"r"}}}`,
+	"GET /api/knowledge/bases":                            list1(base1),
+	"POST /api/knowledge/bases":                           base1,
+	"DELETE /api/knowledge/bases/a%2Fb":                   "",
+	"GET /api/knowledge/bases/notes/summary":              `{"base":` + base1 + `,"documents":{"READY":2,"FAILED":1},"tasks":{"DEAD":1,"RUNNING":3},"segments":9,"stages":{"embed":2,"split":1},"perMinute":12.5,"secondsLeft":95,"secondsHalf":1.204,"secondsMost":75}`,
+	"POST /api/knowledge/bases/notes/reindex":             `{"data":{"taskId":"` + uuid1 + `","status":"QUEUED","result":null,"retry":{"count":0,"max":3,"nextAttemptAt":null},"error":null},"meta":{"requestId":"r"}}`,
+	"GET /api/knowledge/documents/d1":                     `{"documentId":"d1","knowledgeBase":"notes","title":"Guide","fileName":"g.pdf","status":"READY","segmentCount":12,"updatedAt":"2026-01-02T03:04:05Z"}`,
+	"GET /api/knowledge/documents/d1/segments":            list1(`{"index":0,"text":"one\ntwo","page":3,"pageFrom":3,"pageTo":3,"headingPath":[],"byteStart":0,"byteEnd":7,"tokens":2}`),
+	"DELETE /api/knowledge/documents/d1":                  "",
+	"POST /internal/tasks/" + uuid1 + "/suspend":          run1,
+	"POST /internal/tasks/" + uuid1 + "/resume":           `{"status":"queued","taskId":"` + uuid1 + `"}`,
+	"GET /internal/tasks/stats":                           `{"counts":{"DEAD":2,"RUNNING":1},"streamLength":4,"retryLength":1,"suspendedLength":0,"recent":{"DEAD":1}}`,
 	"GET /api/knowledge/tasks/" + uuid1:                   run1,
 	"GET /api/knowledge/tasks/" + uuid1 + "/events":       events1,
 	"GET /api/knowledge/tasks/" + uuid1 + "/explain":      `{"task":` + run1 + `,"text":"The task waits for 02:03.","now":"2026-01-02T03:04:05Z","lastChanges":[],"event":null}`,
 	"POST /api/knowledge/tasks/" + uuid1 + "/retry":       run1,
 	"POST /api/knowledge/tasks/" + uuid1 + "/cancel":      run1,
 	"POST /api/knowledge/documents/upload-async":          strings.TrimSuffix(run1, "}") + `,"fileName":"a.txt","duplicate":true,"replayed":false,"document":null}`,
+	"GET /api/knowledge/documents/d1/versions":            list1(`{"version":2,"state":"SUPERSEDED","title":"two\u001b[31m","taskId":"t1","model":null,"reader":"text/1","chunker":"x","segmentCount":3,"pages":null,"contentKept":true,"createdAt":"2026-01-02T03:04:05Z","closedAt":null}`),
 	"GET /api/knowledge/documents/d1/deletion":            `{"documentId":"d1","knowledgeBaseId":"b1","state":"VERIFIED","sha256":"ab","bytes":7,"versions":2,"segments":3,"vectors":4,"files":1,"deletedBy":"user:ada\u001b[31m","deletedAt":"2026-01-02T03:04:05Z","removedAt":"2026-01-02T03:15:05Z","verifiedAt":"2026-01-03T04:04:05Z"}`,
 	"POST /api/knowledge/documents/d1/rollback":           strings.TrimSuffix(run1, "}") + `,"fileName":"a.txt","duplicate":false,"replayed":false,"document":null}`,
 	"POST /api/workflows/apply":                           `{"data":{"taskId":"` + uuid1 + `","status":"DEAD","result":{"n":1},"retry":{"count":2,"max":3,"nextAttemptAt":"2026-01-02T03:05:00.000000Z"},"error":{"code":"X","message":"no\u001b[31m"}},"meta":{"requestId":"r"}}`,
@@ -82,15 +110,21 @@ var canned = map[string]string{
 func TestWhatEveryVerbAsksAndPrints(t *testing.T) {
 	t.Parallel()
 	for name, lines := range map[string][]string{
-		"submit": {"submit testdata/a.txt --kb notes --title T --force --meta lang=de --meta year:=2024 --meta note=a=b"},
+		"submit": {"submit testdata/a.txt --kb notes --title T --force --meta lang=de --meta year:=2024 --meta note=a=b", "submit https://example.com/x --kb notes --title T"},
 		"apply": {
 			"apply ingest.text some words to find --chat 7 --key k", "apply sum --payload a=b --payload n:=[1,2] --retries 10 --wait 2m", "apply sum - --wait 0s",
 		},
 		"tasks": {
 			"tasks list --status DEAD --kb notes --q x --limit 7", "tasks get " + uuid1, "tasks watch " + uuid1, "tasks retry " + uuid1,
 			"tasks cancel " + uuid1 + " --yes", "tasks explain " + uuid1,
+			"tasks wait " + uuid1, "tasks wait --filter kb:notes", "tasks suspend " + uuid1, "tasks resume " + uuid1, "tasks list --filter status:DEAD",
 		},
-		"documents": {"documents list --status READY --kb notes --q x --meta lang=de --meta year:={\"gte\":2020} --limit 7", "documents rollback d1", "documents rollback d1 --version 3", "documents deletion d1"},
+		"documents": {"documents list --status READY --kb notes --q x --meta lang=de --meta year:={\"gte\":2020} --limit 7", "documents rollback d1", "documents rollback d1 --version 3", "documents deletion d1", "documents get d1", "documents segments d1", "documents versions d1", "documents delete d1 --yes"},
+		"bases":     {"bases list", "bases get notes", "bases create notes --search text", "bases delete a/b --cascade --yes", "bases reindex notes --dry-run"},
+		"work": {
+			"groups --kb notes", "errors", "errors encrypted", "bulk run retry --filter status:DEAD --reason mended --rps 5 --yes", "bulk list", "bulk get o1",
+			"bulk pause o1", "bulk resume o1", "bulk stop o1", "views list", "views save dead status:DEAD --shared", "views delete v1",
+		},
 		"search": {
 			"search dead letter --kb notes --top 3",
 			"search x --document d1,d2 --type text/plain --meta lang=de --meta year:=[2020,2024] --created-after 2026-01-01T00:00:00Z --updated-before 2026-02-01T00:00:00Z --by-document --cursor abc",
@@ -113,7 +147,7 @@ func TestWhatEveryVerbAsksAndPrints(t *testing.T) {
 			b, seen := cannedGateway(t)
 			var got strings.Builder
 			for _, line := range lines {
-				for _, output := range []string{"table", "json", "jsonl"} {
+				for _, output := range []string{"table", "json", "jsonl", "name"} {
 					seen.Reset()
 					args := strings.Fields(line)
 					code := b.run(t.Context(), append(args, "-o", output)...)
@@ -135,19 +169,22 @@ func TestWhatEveryVerbAsksAndPrints(t *testing.T) {
 	}
 }
 
+// derived is an idempotency key that the command line made: another one in each run.
+var derived = regexp.MustCompile(`cli-[0-9a-f]{64}`)
+
 // cannedGateway answers from the table and notes what it was asked.
 func cannedGateway(t *testing.T) (*bundle, *strings.Builder) {
 	t.Helper()
 	b, seen := setup(t), &strings.Builder{}
 	b.mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
-		answer, known := canned[r.Method+" "+r.URL.Path]
+		answer, known := canned[r.Method+" "+r.URL.EscapedPath()]
 		if !known {
 			w.WriteHeader(http.StatusNotFound)
 			return
 		}
 		fmt.Fprintf(seen, "%s %s\n", r.Method, r.URL.RequestURI())
 		if body, _ := io.ReadAll(r.Body); len(body) > 0 && r.Header.Get("Content-Type") == "application/json" {
-			fmt.Fprintf(seen, "  %s\n", body)
+			fmt.Fprintf(seen, "  %s\n", derived.ReplaceAll(body, []byte("cli-…")))
 		} else if len(body) > 0 {
 			fmt.Fprintf(seen, "  a form with %d parts\n", strings.Count(string(body), "Content-Disposition"))
 		}
@@ -179,7 +216,7 @@ func TestEveryVerbHasHelp(t *testing.T) {
 			name = append(name, w)
 		}
 		name = name[:min(len(name), 2)]
-		if name[0] == "submit" || name[0] == "apply" || name[0] == "search" {
+		if name[0] == "submit" || name[0] == "watch" || name[0] == "doctor" || name[0] == "top" || name[0] == "groups" || name[0] == "errors" || name[0] == "apply" || name[0] == "search" {
 			name = name[:1]
 		}
 		require.Zero(t, b.run(t.Context(), append(name, "--help")...), name)
@@ -192,7 +229,7 @@ func TestEveryVerbHasHelp(t *testing.T) {
 		require.Equal(t, 2, b.run(t.Context(), append(name, "--no-such-flag")...), name)
 		require.Contains(t, b.err.String(), "unknown flag: --no-such-flag\nusage: millweir "+strings.Join(name, " "), name)
 	}
-	require.Equal(t, 43, verbs)
+	require.Equal(t, 73, verbs)
 	require.Zero(t, b.run(t.Context(), "dlq", "--help"))
 	require.Contains(t, b.out.String(), "replay")
 	require.Zero(t, b.run(t.Context(), "completion", "bash"))

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"fmt"
@@ -19,19 +20,22 @@ import (
 // tasks follow and mend tasks.
 func tasks(a *App) *cobra.Command {
 	return Group("tasks", "follow and mend tasks",
-		tasksList(a), tasksGet(a), tasksWatch(a), tasksRetry(a), tasksCancel(a), tasksExplain(a))
+		tasksList(a), tasksGet(a), tasksWatch(a), tasksRetry(a), tasksCancel(a), tasksExplain(a),
+		tasksWait(a), tasksSuspend(a), tasksResume(a))
 }
 
 // listing are the flags of a verb that lists: filters by their names on the wire, and how many.
 type listing struct {
 	filters map[string]*string
 	limit   int
+	watch   bool
 }
 
 // newListing defines --limit.
 func newListing(c *cobra.Command, limit int, what string) *listing {
 	l := &listing{filters: map[string]*string{}}
 	c.Flags().IntVar(&l.limit, "limit", limit, "most "+what)
+	c.Flags().BoolVar(&l.watch, "watch", false, "show it again every 2 s, until Ctrl-C")
 	return l
 }
 
@@ -56,13 +60,59 @@ func listed[T any](ctx context.Context, a *App, path string, l *listing, q url.V
 	if l.limit < 1 {
 		return Usage(fmt.Sprintf("--limit %d: at least 1", l.limit))
 	}
-	filters := given(l.filters)
-	maps.Copy(filters, q)
-	all, err := client.List[T](ctx, a.gateway(), path, filters, l.limit)
-	if err != nil {
-		return err
+	show := func() error {
+		filters := given(l.filters)
+		maps.Copy(filters, q)
+		all, err := client.List[T](ctx, a.gateway(), path, filters, l.limit)
+		if err != nil {
+			return err
+		}
+		return Table(a, all, header, row)
 	}
-	return Table(a, all, header, row)
+	if !l.watch {
+		return show()
+	}
+	if a.output == "json" {
+		return Usage("-o json has one end, --watch none: use -o jsonl")
+	}
+	return a.redrawn(ctx, show)
+}
+
+// redrawEach is the time between two drawings of what is watched.
+const redrawEach = 2 * time.Second
+
+// redrawn shows something again and again: on a terminal in the place of what was there, elsewhere below it. The screen changes when
+// all is known, so it does not flicker, and an error of the server's ends nothing.
+func (a *App) redrawn(ctx context.Context, show func() error) error {
+	screen := a.Out
+	defer func() { a.Out = screen }()
+	for {
+		var text bytes.Buffer
+		a.Out = &text
+		err := show()
+		a.Out = screen
+		switch {
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case err != nil && exitCode(ctx, err) != ExitServer && exitCode(ctx, err) != ExitRateLimited:
+			return err
+		case err != nil:
+			_, _ = fmt.Fprintln(a.Err, clean(err.Error()))
+		default:
+			clear := ""
+			if a.Width > 0 {
+				clear = "\x1b[H\x1b[2J"
+			}
+			if _, err := fmt.Fprintf(screen, "%s%s", clear, text.Bytes()); err != nil {
+				return err
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(redrawEach):
+		}
+	}
 }
 
 // shown reads one thing and shows it.
@@ -85,16 +135,17 @@ func posted[T any](ctx context.Context, a *App, path string, wish any, table fun
 
 func tasksList(a *App) *cobra.Command {
 	var l *listing
-	c := Verb("list [--status DEAD,RETRYING] [--kb NAME] [--limit N]", "list tasks, newest first", Needs(),
+	c := Verb("list [--filter EXPR] [--status DEAD,RETRYING] [--kb NAME] [--limit N]", "list tasks, newest first", Needs(),
 		func(ctx context.Context, _ []string) error {
-			return listed(ctx, a, "/api/knowledge/tasks", l, nil, "TASK\tSTATUS\tSTAGE\tPROGRESS\tATTEMPTS\tUPDATED\tERROR", func(t wire.Task) []any {
+			return listed(ctx, a, "/api/knowledge/tasks", l, nil, "TASK\tSTATUS\tSTAGE\tPROGRESS\tATTEMPTS\tUPDATED\tFILE\tERROR", func(t wire.Task) []any {
 				return []any{
 					clean(t.TaskID), clean(t.Status), clean(t.Stage), fmt.Sprintf("%d%%", t.Progress), fmt.Sprintf("%d/%d", t.AttemptCount, t.MaxAttempts),
-					t.UpdatedAt.Local().Format(time.DateTime), short(t.LastError, 60),
+					t.UpdatedAt.Local().Format(time.DateTime), long(t.FileName, 40), long(t.LastError, 60),
 				}
 			})
 		})
 	l = newListing(c, 50, "tasks")
+	l.filter(c, "filter", "filter", "expression, such as 'status:DEAD error~refused age>1h'")
 	l.filter(c, "status", "status", "states, with commas")
 	l.filter(c, "kb", "knowledgeBase", "knowledge base")
 	l.filter(c, "q", "q", "text in id, file name or error")
@@ -111,6 +162,8 @@ func tasksGet(a *App) *cobra.Command {
 func printTask(f fields, t wire.Task) {
 	f.line("task", t.TaskID)
 	f.line("document", string(t.DocumentID))
+	f.line("file", string(t.FileName))
+	f.line("base", string(t.KnowledgeBase))
 	f.line("status", string(t.Status))
 	f.line("stage", string(t.Stage))
 	f.line("progress", fmt.Sprintf("%d%%, %d of %d segments", t.Progress, t.ProcessedSegments, t.TotalSegments))

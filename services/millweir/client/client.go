@@ -53,24 +53,42 @@ func (e *Error) Error() string {
 
 // Get reads path into out.
 func (c *Client) Get(ctx context.Context, path string, out any) error {
-	return c.do(ctx, http.MethodGet, path, "", nil, out)
+	return c.do(ctx, http.MethodGet, path, "", nil, nil, out)
+}
+
+// Answer is a response as it came.
+type Answer struct {
+	Status int
+	Header http.Header
+	Body   []byte
+}
+
+// Ask reads path whatever the status is. Errors: ErrAddress, ErrNoAnswer, and what keeps the body from being read.
+func (c *Client) Ask(ctx context.Context, path string) (*Answer, error) {
+	res, err := c.request(ctx, http.MethodGet, path, "", nil, nil)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = res.Body.Close() }()
+	body, err := io.ReadAll(io.LimitReader(res.Body, maxAnswer))
+	return &Answer{res.StatusCode, res.Header, body}, err
 }
 
 // Post sends body as JSON (nil: none) and reads the answer into out.
 func (c *Client) Post(ctx context.Context, path string, body, out any) error {
 	if body == nil {
-		return c.do(ctx, http.MethodPost, path, "", nil, out)
+		return c.do(ctx, http.MethodPost, path, "", nil, nil, out)
 	}
 	text, err := json.Marshal(body)
 	if err != nil {
 		return fmt.Errorf("encode the request: %w", err)
 	}
-	return c.do(ctx, http.MethodPost, path, "application/json", bytes.NewReader(text), out)
+	return c.do(ctx, http.MethodPost, path, "application/json", bytes.NewReader(text), nil, out)
 }
 
 // Delete removes what path names.
 func (c *Client) Delete(ctx context.Context, path string) error {
-	return c.do(ctx, http.MethodDelete, path, "", nil, nil)
+	return c.do(ctx, http.MethodDelete, path, "", nil, nil, nil)
 }
 
 // List pages through a list until it has limit items or the list ends.
@@ -92,8 +110,8 @@ func List[T any](ctx context.Context, c *Client, path string, q url.Values, limi
 }
 
 // do sends a request and decodes a 2xx answer into out (nil: ignored). 204 leaves out as it is.
-func (c *Client) do(ctx context.Context, method, path, contentType string, body io.Reader, out any) error {
-	res, err := c.send(ctx, method, path, contentType, body, nil)
+func (c *Client) do(ctx context.Context, method, path, contentType string, body io.Reader, header http.Header, out any) error {
+	res, err := c.send(ctx, method, path, contentType, body, header)
 	if err != nil {
 		return err
 	}
@@ -109,6 +127,19 @@ func (c *Client) do(ctx context.Context, method, path, contentType string, body 
 
 // send returns a 2xx response, whose body the caller closes, or an error.
 func (c *Client) send(ctx context.Context, method, path, contentType string, body io.Reader, header http.Header) (*http.Response, error) {
+	res, err := c.request(ctx, method, path, contentType, body, header)
+	if err != nil {
+		return nil, err
+	}
+	if res.StatusCode < http.StatusMultipleChoices {
+		return res, nil
+	}
+	defer func() { _ = res.Body.Close() }()
+	return nil, refusal(res)
+}
+
+// request returns any response, whose body the caller closes.
+func (c *Client) request(ctx context.Context, method, path, contentType string, body io.Reader, header http.Header) (*http.Response, error) {
 	req, err := http.NewRequestWithContext(ctx, method, c.Base+path, body)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrAddress, err)
@@ -125,13 +156,9 @@ func (c *Client) send(ctx context.Context, method, path, contentType string, bod
 	}
 	res, err := c.http.Do(req)
 	if err != nil {
-		return nil, fmt.Errorf("no answer: %w", err)
+		return nil, fmt.Errorf("%w: %w", ErrNoAnswer, err)
 	}
-	if res.StatusCode < http.StatusMultipleChoices {
-		return res, nil
-	}
-	defer func() { _ = res.Body.Close() }()
-	return nil, refusal(res)
+	return res, nil
 }
 
 // refusal reads an error answer; one that is not the gateway's keeps its status and its first words.
@@ -143,5 +170,8 @@ func refusal(res *http.Response) error {
 		e.Code, e.Message = "HTTP_"+strconv.Itoa(res.StatusCode), string(words[:min(len(words), maxWords)])
 	}
 	e.Status = res.StatusCode
+	if seconds, err := strconv.Atoi(res.Header.Get("Retry-After")); err == nil && e.RetryAfter == 0 {
+		e.RetryAfter = seconds
+	}
 	return e
 }

@@ -2,6 +2,7 @@ package client
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -21,6 +22,8 @@ import (
 var (
 	// ErrAddress says that Base is no address.
 	ErrAddress = errors.New("not an address")
+	// ErrNoAnswer says that nobody answered there.
+	ErrNoAnswer = errors.New("no answer")
 	// ErrNoFile says that what was to be sent is not a regular file.
 	ErrNoFile = errors.New("not a regular file")
 )
@@ -110,26 +113,73 @@ func (w *watch) stream(ctx context.Context) (ended bool, err error) {
 	return false, lines.Err()
 }
 
-// Upload streams one file to the gateway, never whole in memory. Empty fields are not sent.
-func (c *Client) Upload(ctx context.Context, path string, fields map[string]string) (t wire.AcceptedTask, err error) {
+// File is what is sent: a regular file with what is said of it.
+type File struct {
+	Path   string
+	Name   string            // as which it is sent; empty: the last element of Path
+	Fields map[string]string // form fields; empty ones are not sent
+	Key    string            // Idempotency-Key; empty: none
+	Sent   func(bytes int64) // hears how much of it was read so far, from another goroutine; nil: nobody
+}
+
+// Upload streams one file to the gateway, never whole in memory.
+func (c *Client) Upload(ctx context.Context, f File) (wire.AcceptedTask, error) {
+	return c.sendFile(ctx, http.MethodPost, "/api/knowledge/documents/upload-async", f)
+}
+
+// Replace makes a file the new version of a document.
+func (c *Client) Replace(ctx context.Context, documentID string, f File) (wire.AcceptedTask, error) {
+	return c.sendFile(ctx, http.MethodPut, DocumentPath(documentID), f)
+}
+
+// DocumentPath is the address of a document, or of a step or part of it.
+func DocumentPath(id string, rest ...string) string {
+	return strings.Join(append([]string{"/api/knowledge/documents", url.PathEscape(id)}, rest...), "/")
+}
+
+func (c *Client) sendFile(ctx context.Context, method, path string, f File) (t wire.AcceptedTask, err error) {
 	// Before it is opened: to open a pipe waits for its writer.
-	info, err := os.Stat(path)
+	info, err := os.Stat(f.Path)
 	if err != nil {
 		return t, err
 	}
 	if !info.Mode().IsRegular() {
-		return t, fmt.Errorf("%s: %w", path, ErrNoFile)
+		return t, fmt.Errorf("%s: %w", f.Path, ErrNoFile)
 	}
-	file, err := os.Open(path)
+	file, err := os.Open(f.Path)
 	if err != nil {
 		return t, err
 	}
 	defer func() { _ = file.Close() }()
+	header := http.Header{}
+	if f.Key != "" {
+		header.Set("Idempotency-Key", f.Key)
+	}
 	r, w := io.Pipe()
 	form := multipart.NewWriter(w)
-	go func() { w.CloseWithError(writeForm(form, file, filepath.Base(path), fields)) }()
-	defer func() { _ = r.Close() }()
-	return t, c.do(ctx, http.MethodPost, "/api/knowledge/documents/upload-async", form.FormDataContentType(), r, &t)
+	written := make(chan struct{})
+	go func() {
+		defer close(written)
+		w.CloseWithError(writeForm(form, &counted{Reader: file, sent: f.Sent}, cmp.Or(f.Name, filepath.Base(f.Path)), f.Fields))
+	}()
+	defer func() { _ = r.Close(); <-written }() // nobody is told of bytes after the end
+	return t, c.do(ctx, method, path, form.FormDataContentType(), r, header, &t)
+}
+
+// counted tells how much was read.
+type counted struct {
+	io.Reader
+	sent  func(int64)
+	bytes int64
+}
+
+// Read implements io.Reader.
+func (c *counted) Read(p []byte) (int, error) {
+	n, err := c.Reader.Read(p)
+	if c.bytes += int64(n); c.sent != nil {
+		c.sent(c.bytes)
+	}
+	return n, err
 }
 
 // writeForm writes the fields and then the file.

@@ -36,11 +36,12 @@ type Config struct {
 	HTTP       gateway.Config
 	Search     wiring.Search
 	Tokens     ingestapi.Tokens
+	OIDC       ingestapi.OIDC
 }
 
 // Validate joins the problems of all parts.
 func (c *Config) Validate() error {
-	return errors.Join(c.Worker.Validate(), c.HTTP.Validate(), c.Search.Validate(), c.Tokens.Validate())
+	return errors.Join(c.Worker.Validate(), c.HTTP.Validate(), c.Search.Validate(), c.Tokens.Validate(), c.OIDC.Validate())
 }
 
 // options are the flags of the verb.
@@ -197,7 +198,7 @@ func body(ctx context.Context, env *process.Env, cfg *Config) error {
 		}
 		services = append(services, sender)
 	}
-	api, addr, err := ingestapi.Services(ctx, parts, &ingestapi.Config{Shared: cfg.Worker.Shared, HTTP: cfg.HTTP, Search: cfg.Search, Tokens: cfg.Tokens})
+	api, addr, err := ingestapi.Services(ctx, parts, &ingestapi.Config{Shared: cfg.Worker.Shared, HTTP: cfg.HTTP, Search: cfg.Search, Tokens: cfg.Tokens, OIDC: cfg.OIDC})
 	if err != nil {
 		return err
 	}
@@ -213,5 +214,6 @@ func body(ctx context.Context, env *process.Env, cfg *Config) error {
 // greet prints the line that scripts wait for, and what to try.
 func greet(w io.Writer, addr string) {
 	_, _ = fmt.Fprintf(w, "ready http://%s\n", addr)
+	_, _ = fmt.Fprintf(w, "console http://%s/console\n", addr)
 	_, _ = fmt.Fprintf(w, "try:  curl -F file=@README.md http://%s/api/knowledge/documents/upload-async\n", addr)
 }

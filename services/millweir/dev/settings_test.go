@@ -40,6 +40,7 @@ func TestEnvExampleIsCurrent(t *testing.T) {
 		process.Section{Title: "ingest-api", Config: all.HTTP},
 		process.Section{Title: "search", Config: all.Search},
 		process.Section{Title: "tokens", Config: all.Tokens},
+		process.Section{Title: "log-in to the console", Config: all.OIDC},
 		process.Section{Title: "RabbitMQ: stream-mirror and rehydrator", Config: mirror.Rabbit{}},
 		process.Section{Title: "RabbitMQ's own figures: stream-mirror", Config: mirror.Exporters{}},
 		process.Section{Title: "telegram-gateway", Config: telegram.Bot{}},

@@ -100,7 +100,7 @@ func TestCanariesStayHome(t *testing.T) {
 	t.Parallel()
 	ctx := context.WithoutCancel(t.Context())
 	secrets := map[string]string{}
-	for _, name := range []string{"database", "embedding", "chroma", "jwt", "redis", "spare"} {
+	for _, name := range []string{"database", "embedding", "chroma", "jwt", "oidc", "redis", "spare"} {
 		secrets[name] = canary()
 	}
 	secrets["jwt"] += secrets["jwt"] // as long as the algorithm wants it
@@ -124,7 +124,8 @@ func TestCanariesStayHome(t *testing.T) {
 		"DATABASE_URL=" + withPassword(secrets["database"]), "REDIS_URL=" + redisURL, "UPLOAD_DIR=" + t.TempDir(), "LOG_LEVEL=debug",
 		"EMBEDDING_BASE_URL=" + parrot(t, http.StatusUnauthorized) + "/v1", "EMBEDDING_API=openai", "EMBEDDING_MODEL=m", "EMBEDDING_API_KEY=" + secrets["embedding"],
 		"CHROMA_BASE_URL=" + parrot(t, http.StatusForbidden), "CHROMA_TOKEN=" + secrets["chroma"],
-		"JWT_SECRET=" + secrets["jwt"], "JWT_ISSUER=i", "JWT_AUDIENCE=a", "HTTP_ADDR=127.0.0.1:0", "OTEL_EXPORTER_OTLP_ENDPOINT=" + otlp.URL,
+		"JWT_SECRET=" + secrets["jwt"], "JWT_ISSUER=i", "JWT_AUDIENCE=a", "OIDC_ISSUER=http://127.0.0.1:1", "OIDC_CLIENT_ID=c",
+		"OIDC_CLIENT_SECRET=" + secrets["oidc"], "OIDC_REDIRECT_URL=http://127.0.0.1/console/login/callback", "HTTP_ADDR=127.0.0.1:0", "OTEL_EXPORTER_OTLP_ENDPOINT=" + otlp.URL,
 		"INGEST_REDIS_MAX_ATTEMPTS=2", "INGEST_REDIS_RETRY_BASE_BACKOFF_MS=0", "INGEST_REDIS_RETRY_MAX_BACKOFF_MS=0",
 	}
 	key := func(args ...string) string { return newKey(t, env[0], args...) }

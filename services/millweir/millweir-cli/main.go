@@ -12,7 +12,6 @@ import (
 
 func main() {
 	process.Command(func(ctx context.Context) int {
-		std := cli.IO{In: os.Stdin, Out: os.Stdout, Err: os.Stderr, Terminal: cli.IsTerminal(os.Stderr), Getenv: os.Getenv}
-		return cli.Run(ctx, std, os.Args[1:], cli.Commands, admin.Commands)
+		return cli.Run(ctx, cli.Process(), os.Args[1:], cli.Commands, admin.Commands)
 	})
 }

@@ -1,0 +1,84 @@
+package admin
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/millweir/millweir/pkg/labserver"
+	"github.com/millweir/millweir/services/millweir/cli"
+)
+
+// Not parallel: it sets variables. The server is not there; the rest is looked at all the same.
+func TestDoctorFromTheInside(t *testing.T) {
+	dir := t.TempDir()
+	t.Setenv("MYSQL_DSN", "")
+	t.Setenv("REDIS_URL", "")
+	t.Setenv("VECTOR_STORE", "embedded")
+	t.Setenv("UPLOAD_DIR", filepath.Join(dir, "uploads"))
+	t.Setenv("VECTOR_DIR", filepath.Join(dir, "vectors"))
+	t.Setenv("DATABASE_URL", "sqlite:"+filepath.Join(dir, "a.db"))
+	t.Setenv("INGEST_MAX_BACKLOGS", "7")
+	examine := func() string {
+		code, out, _ := run(t, "doctor", "--server", "http://127.0.0.1:1")
+		require.Equal(t, cli.ExitFailed, code, "there is no server")
+		return out
+	}
+	out := examine()
+	require.Regexp(t, `warn +settings +INGEST_MAX_BACKLOGS is not a setting: did you mean INGEST_MAX_BACKLOG\?`, out)
+	require.Regexp(t, `FAIL +migrations +\d+ of \d+ are missing +millweir migrate up`, out)
+	code, _, errs := run(t, "migrate", "up")
+	require.Zero(t, code, errs)
+	require.NoError(t, os.Mkdir(filepath.Join(dir, "uploads"), 0o700))
+	out = examine()
+	require.Regexp(t, `ok +migrations +all \d+ are applied \(sqlite\)`, out)
+	require.Regexp(t, `ok +here: database +works`, out)
+	require.Regexp(t, `warn +upload folder +it has no marker yet`, out)
+	require.Regexp(t, `ok +durability`, out)
+	require.Regexp(t, `ok +server version +SQLite 3\.\d+`, out)
+	code, _, errs = run(t, "timeline", "mark", "--yes")
+	require.Zero(t, code, errs)
+	require.Regexp(t, `ok +upload folder +it is this database's`, examine())
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "uploads", ".timeline"), []byte("77\n"), 0o600))
+	require.Regexp(t, `FAIL +upload folder +its marker says timeline 77`, examine())
+	t.Setenv("INGEST_QUEUE", "pigeons")
+	require.Regexp(t, `FAIL +settings +.*INGEST_QUEUE`, examine())
+	t.Setenv("INGEST_QUEUE", "redis")
+	t.Setenv("DATABASE_URL", "postgres://127.0.0.1:1/x?password=hunter2")
+	out = examine()
+	require.Regexp(t, `FAIL +(database|here: database|migrations)`, out)
+	require.NotContains(t, out, "hunter2")
+}
+
+// Not parallel: it sets variables. Each server's own word is told, and judged where a floor is known.
+func TestDoctorTellsWhichServersTheseAre(t *testing.T) {
+	dir := t.TempDir()
+	t.Setenv("VECTOR_STORE", "embedded")
+	t.Setenv("UPLOAD_DIR", filepath.Join(dir, "uploads"))
+	t.Setenv("VECTOR_DIR", filepath.Join(dir, "vectors"))
+	t.Setenv("REDIS_URL", labserver.RedisURL(t))
+	for product, set := range map[string]func(){
+		"(MariaDB|MySQL)": func() { t.Setenv("DATABASE_URL", ""); t.Setenv("MYSQL_DSN", labserver.MySQLDatabase(t)) },
+		"Postgres":        func() { t.Setenv("MYSQL_DSN", ""); t.Setenv("DATABASE_URL", labserver.PostgresDatabase(t)) },
+	} {
+		set()
+		_, out, _ := run(t, "doctor", "--server", "http://127.0.0.1:1")
+		require.Regexp(t, `ok +server version +`+product+` \d+\.\d+`, out)
+		require.Regexp(t, `ok +server version +Redis \d+\.\d+`, out)
+	}
+}
+
+func TestVersionsAreComparedByTheirNumbers(t *testing.T) {
+	t.Parallel()
+	for version, want := range map[string]bool{
+		"10.5.28-MariaDB": true, "10.6.0-MariaDB": false, "10.11.6-MariaDB-0+deb12u1": false, "11.4.2-MariaDB": false, "9.9": true,
+	} {
+		require.Equal(t, want, older(version, oldest["MariaDB"]), version)
+	}
+	require.True(t, older("8.0.16", oldest["MySQL"]))
+	require.False(t, older("8.0.36-0ubuntu0.22.04.1", oldest["MySQL"]))
+	require.True(t, older("6.0.20", oldest["Redis"]))
+	require.False(t, older("7.0.15", oldest["Redis"]))
+}
