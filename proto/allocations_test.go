@@ -1,7 +1,6 @@
-//go:build !race && !raced
+//go:build !race
 
-// The race detector drops pooled memory at random, so allocations mean nothing under it: `make test` counts them without it
-// (scripts/plain).
+// The race detector drops pooled memory at random, so allocations mean nothing under it.
 
 package proto
 

@@ -49,10 +49,10 @@ func environment(c corev1.Container, replace map[string]string) []string {
 	return env
 }
 
-// password is what a Secret has for the brokers: it is refused where values name no login.
-func password(values string) string {
-	if strings.Contains(values, "KAFKA_SASL_MECHANISM") {
-		return "pass"
+// secretFor is what a Secret has for a setting that is refused without another one: empty where values do not name that.
+func secretFor(values, other string) string {
+	if strings.Contains(values, other) {
+		return "a secret of a provider's or broker's"
 	}
 	return ""
 }
@@ -80,7 +80,9 @@ func TestServicesTakeTheirSettings(t *testing.T) {
 			path, err := binary(service)
 			require.NoError(t, err)
 			cmd := exec.CommandContext(t.Context(), path, "--check-config")
-			cmd.Env = environment(c, map[string]string{"KAFKA_SASL_PASSWORD": password(values), "WORKFLOWS_FILE": file})
+			cmd.Env = environment(c, map[string]string{
+				"KAFKA_SASL_PASSWORD": secretFor(values, "KAFKA_SASL_MECHANISM"), "OIDC_CLIENT_SECRET": secretFor(values, "OIDC_ISSUER"), "WORKFLOWS_FILE": file,
+			})
 			out, err := cmd.CombinedOutput()
 			require.NoError(t, err, "%s %s: %s", name, service, out)
 			require.NotContains(t, string(out), "is not a setting")
@@ -170,7 +172,7 @@ func TestMigrationsRun(t *testing.T) {
 // TestTopicsAreAskedFor: the Job's arguments and variables are good, with a login too; what it misses is a broker.
 func TestTopicsAreAskedFor(t *testing.T) {
 	for _, values := range []string{bothRoads, fullValues(t)} {
-		out, err := runJob(t, values, "kafka-init", map[string]string{"KAFKA_BOOTSTRAP_SERVERS": dead, "KAFKA_SASL_PASSWORD": password(values)})
+		out, err := runJob(t, values, "kafka-init", map[string]string{"KAFKA_BOOTSTRAP_SERVERS": dead, "KAFKA_SASL_PASSWORD": secretFor(values, "KAFKA_SASL_MECHANISM")})
 		require.Error(t, err)
 		require.Contains(t, out, "make topics: queue unavailable")
 		require.Contains(t, out, dead)

@@ -83,8 +83,9 @@ func fullValues(t *testing.T) string {
 func sample(s Setting) any {
 	if value, ok := map[string]string{
 		"TRUSTED_PROXIES": "10.0.0.0/8", "INGEST_URL_NETWORKS": "10.0.0.0/8", "JWKS_URL": "https://login.example.org/keys",
+		"OIDC_ISSUER": "https://login.example.org", "OIDC_REDIRECT_URL": "https://docs.example.org/console/login/callback",
 		"TELEGRAM_CHATS": "1=anna,-2=team", "TELEGRAM_WEBHOOK_URL": "https://bot.example.org/hook",
-		"KAFKA_BOOTSTRAP_SERVERS": "kafka-0:9092,kafka-1:9092", "KAFKA_SASL_MECHANISM": "SCRAM-SHA-512",
+		"KAFKA_BOOTSTRAP_SERVERS": "kafka-0:9092,kafka-1:9092", "KAFKA_SASL_MECHANISM": "SCRAM-SHA-512", "OTEL_UI_URL": "https://traces.example.org/{traceId}",
 	}[s.Name]; ok {
 		return value
 	}

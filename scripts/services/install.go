@@ -48,6 +48,9 @@ func (f *fleet) deps(ctx context.Context) error {
 			return err
 		}
 	}
+	if err := f.installBrowser(ctx); err != nil {
+		return err
+	}
 	if protoc(ctx) == nil {
 		return nil
 	}
@@ -56,6 +59,25 @@ func (f *fleet) deps(ctx context.Context) error {
 		return err
 	}
 	return protoc(ctx)
+}
+
+// installBrowser brings what looks at the console: Chromium, with signs for Chinese, and axe-core.
+func (f *fleet) installBrowser(ctx context.Context) error {
+	if _, err := labserver.Chromium(); err != nil {
+		f.say("installing chromium fonts-noto-cjk")
+		if err := apt(ctx, []string{"chromium", "fonts-noto-cjk"}); err != nil {
+			return err
+		}
+	}
+	if _, err := labserver.AxeScript(); err == nil {
+		return nil
+	}
+	home, err := labserver.AxeHome()
+	if err != nil {
+		return err
+	}
+	f.say("installing axe-playwright-python %s from PyPI (about 1 MB, once)", labserver.AxeVersion)
+	return installPython(ctx, home, "--no-deps", "axe-playwright-python=="+labserver.AxeVersion)
 }
 
 // protoc tries the compiler on a type that comes with it, in a package of its own.

@@ -67,6 +67,7 @@ var inProcess = []bench{
 	{"text-index", "200 real documents end to end with the full-text index and without it, by turns", 20 * time.Minute, document.TextIndex},
 	{"search-scale", "text searches of 10 and 100 thousand segments on each database (BENCH_ROWS=1000000: and of 1 million)", 2 * time.Hour, searchscale.Scale},
 	{"capacity", "runs of 1, 2 and 4 workers against what the capacity model predicts", 10 * time.Minute, engine.Capacity},
+	{"failures", "groups, pages and dry runs over a million DEAD tasks", time.Hour, engine.Failures},
 	{"scale", "claims, sweeps and lists on 10 thousand finished tasks against 1 million (BENCH_ROWS=10000000: and 10 million)", 2 * time.Hour, engine.Scale},
 }
 
@@ -91,6 +92,7 @@ var benches = append(inProcess[:len(inProcess):len(inProcess)], []bench{
 	{"mirror-redis-away", "start of tasks out of their copies while Redis is away", 3 * time.Minute, installation.RedisAway},
 	{"workflows", "no-op workflows with their results, 100 a second", 2 * time.Minute, installation.Workflows},
 	{"events", "statements per second of 1,000 idle event streams", 2 * time.Minute, installation.Events},
+	{"console", "server time of each screen of the console over a million tasks and documents (BENCH_ROWS)", time.Hour, engine.Console},
 	{"steady", "memory of the services over 30 minutes of even load (BENCH_MINUTES)", installation.SteadyTime() + 15*time.Minute, installation.Steady},
 }...)
 

@@ -74,6 +74,9 @@ var bugs = []bug{
 	{"m43", "a delivery of a read that went on, which nobody takes and nobody returns", []check{{"pkg/ingestq/jointq", "TestWhatNobodyTakesGoesBack", ""}}},
 	{"m44", "the read watermark of the stream that was read furthest", []check{{"pkg/ingestq/jointq", "TestTheSmallerWatermarkCounts", ""}}},
 	{"m17", "an idempotency key that is everybody's", []check{{"pkg/ingest/upload", "TestIdempotencyKey", ""}}},
+	{"m45", "a page of a bulk operation without its claim", []check{{"pkg/tasks/bulk", "TestAnOperationThatBreaksOffGoesOn", ""}}},
+	{"m46", "a failure that is counted for its last cause too", []check{storeSuite}},
+	{"m47", "a call whose waking ends is counted by status only, not for whose tasks they are", []check{storeSuite}},
 }
 
 // elsewhere are bugs that the tests of a library of its own seed by themselves: TestEachRuleOfTheModelIsNeeded cuts them into

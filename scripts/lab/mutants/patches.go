@@ -269,6 +269,19 @@ var patches = map[string][]patch{
 	made = made && !seededBug("m41")
 `},
 	},
+	"m45": {
+		{file: "pkg/tasks/bulk/run.go", old: "Scan(&fence); err != nil {", text: `Scan(&fence); err != nil && !seededBug("m45") {`},
+	},
+	"m46": {
+		{file: "pkg/taskstore/failures.go", old: "\t\tif counts {\n\t\t\tgroup(was).tasks--", text: "\t\tif counts && !seededBug(\"m46\") {\n\t\t\tgroup(was).tasks--"},
+	},
+	"m47": {
+		{file: "pkg/taskstore/counts.go", old: "\tn.all[c.from] -= c.tasks\n", text: `	n.all[c.from] -= c.tasks
+	if seededBug("m47") {
+		return
+	}
+`},
+	},
 	"m42": {
 		{file: "pkg/ingest/workflows/fetch.go", old: "	dialer := &net.Dialer{Timeout: connectTime, Control: guard.Safe}\n", text: `	dialer := &net.Dialer{Timeout: connectTime, Control: guard.Safe}
 	if seededBug("m42") {

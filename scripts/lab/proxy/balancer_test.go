@@ -34,10 +34,14 @@ func greeter(t *testing.T, name string) net.Listener {
 
 func TestABalancerTakesTheFirstServerThatIsThere(t *testing.T) {
 	t.Parallel()
-	first, second := greeter(t, "1"), greeter(t, "2")
-	b, err := proxy.NewBalancer(first.Addr().String(), second.Addr().String())
-	require.NoError(t, err)
-	met := func() string {
+	first, second := greeter(t, "1").Addr().String(), greeter(t, "2").Addr().String()
+	const nobody = "127.0.0.1:1" // of a port that was free a moment ago that is not known
+	balancer := func(servers ...string) *proxy.Balancer {
+		b, err := proxy.NewBalancer(servers...)
+		require.NoError(t, err)
+		return b
+	}
+	met := func(b *proxy.Balancer) string {
 		conn, err := net.Dial("tcp", b.Addr)
 		require.NoError(t, err)
 		defer conn.Close() //nolint:errcheck // only read
@@ -45,9 +49,11 @@ func TestABalancerTakesTheFirstServerThatIsThere(t *testing.T) {
 		_, _ = io.ReadFull(conn, name)
 		return string(name)
 	}
-	require.Equal(t, "1", met())
-	require.NoError(t, first.Close())
-	require.Equal(t, "2", met())
+	gone := balancer(nobody, second, first)
+	defer gone.Close()
+	require.Equal(t, "2", met(gone))
+	b := balancer(first, second)
+	require.Equal(t, "1", met(b))
 	open, err := net.Dial("tcp", b.Addr)
 	require.NoError(t, err)
 	b.Close()

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net"
 	"strings"
 	"sync"
 	"time"
@@ -71,8 +72,19 @@ func (p *Proxy) Forget() error {
 	return p.replace(toxic{toxicForget, "upstream", before}, toxic{toxicForget, "downstream", before})
 }
 
-// Refuse closes all connections and refuses new ones, as a server that is not running.
-func (p *Proxy) Refuse() { p.toxi.Stop() }
+// Refuse closes all connections and refuses new ones, as a server that is not running. A child that this process forks just then
+// has the listening socket too, until its exec has closed that, and the kernel takes connections for it as long: Refuse waits until
+// it refuses one.
+func (p *Proxy) Refuse() {
+	p.toxi.Stop()
+	for {
+		c, err := (&net.Dialer{}).DialContext(context.Background(), "tcp", p.Addr)
+		if err != nil {
+			return
+		}
+		_ = c.Close() // of a listener that nobody accepts from
+	}
+}
 
 // Heal ends every fault.
 func (p *Proxy) Heal() error {

@@ -8,7 +8,9 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"os/exec"
 	"strconv"
+	"sync"
 	"testing"
 	"time"
 
@@ -63,6 +65,30 @@ func TestProxyFaultsComeAndGo(t *testing.T) {
 
 	require.NoError(t, p.Heal())
 	require.NoError(t, ask(time.Minute))
+}
+
+// Processes are started while the proxy refuses: a child has its listening socket between fork and exec.
+func TestRefusalsAreRefusalsBesideForks(t *testing.T) {
+	t.Parallel()
+	p, ask := proxied(t)
+	ctx, stop := context.WithCancel(t.Context())
+	var forks sync.WaitGroup
+	for range 4 {
+		forks.Go(func() {
+			for ctx.Err() == nil {
+				_ = exec.CommandContext(ctx, "true").Run() // the last one is killed
+			}
+		})
+	}
+	defer forks.Wait()
+	defer stop()
+	for range 300 {
+		p.Refuse()
+		var op *net.OpError
+		require.ErrorAs(t, ask(time.Minute), &op)
+		require.Equal(t, "dial", op.Op)
+		require.NoError(t, p.Heal())
+	}
 }
 
 func TestForgottenConnectionsStaySilentAndNewOnesWork(t *testing.T) {

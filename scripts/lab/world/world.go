@@ -212,10 +212,13 @@ func (w *World) openDatabase(ctx context.Context) (err error) {
 	return err
 }
 
+// Database is the name of the database on its server.
+func (w *World) Database() string { return cmp.Or(w.sqlName(), database) }
+
 // LoseDatabase drops the database and puts an empty one with the schema in its place; nobody may be using it.
 func (w *World) LoseDatabase(ctx context.Context) error {
 	_ = w.DB.Close() // it was only read from
-	name := cmp.Or(w.sqlName(), database)
+	name := w.Database()
 	if err := w.SQL.SQL(ctx, "", "DROP DATABASE "+name+"; CREATE DATABASE "+name); err != nil {
 		return fmt.Errorf("drop the database: %w", err)
 	}

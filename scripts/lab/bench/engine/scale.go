@@ -104,8 +104,13 @@ func fillTable(ctx context.Context, server *labserver.Server, name string, finis
 			}
 		}
 	}
-	return t, server.SQL(ctx, name, "INSERT INTO ingest_task_count (status, n) SELECT to_status, SUM(tasks) FROM ingest_task_call WHERE wake_at = '9999-12-31' GROUP BY to_status ON DUPLICATE KEY UPDATE n = VALUES(n); ANALYZE TABLE ingest_task_body, ingest_task_state, ingest_task_call")
+	return t, server.SQL(ctx, name, "INSERT INTO ingest_task_count (status, n) SELECT to_status, SUM(tasks) FROM ingest_task_call WHERE wake_at = '9999-12-31' GROUP BY to_status ON DUPLICATE KEY UPDATE n = VALUES(n); "+fillOwners+"; ANALYZE TABLE ingest_task_body, ingest_task_state, ingest_task_call")
 }
+
+// fillOwners counts the tasks of users and knowledge bases.
+const fillOwners = `INSERT INTO ingest_task_owner (user_id, knowledge_base_id, status, n)
+SELECT b.user_id, COALESCE(b.knowledge_base_id, ''), t.status, COUNT(*)
+FROM ingest_task_body b JOIN ingest_task_state t ON t.id = UNHEX(REPLACE(b.id, '-', '')) GROUP BY 1, 2, 3`
 
 // What the sorts of rows differ in; age is in seconds. One in a thousand finished tasks is DEAD.
 const (
@@ -127,10 +132,13 @@ func idOf(series, number int) string {
 	return fmt.Sprintf("0190%04d-0000-7000-8000-%012d", series, number)
 }
 
+// baseOf is the id of one of the 100 knowledge bases.
+func baseOf(number int) string { return fmt.Sprintf("01920000-0000-7000-8000-%012d", number) }
+
 // filled are the INSERTs of tasks and of the calls that changed them last, of what madeOf says.
 var filled = []string{
 	`INSERT INTO ingest_task_body (id, user_id, document_id, knowledge_base_id, file_path, type, channel, max_attempts, created_at)
-SELECT id, CONCAT('user', seq %% 50), REPLACE(id, '0190', '0191'), CONCAT('base', seq %% 100), CONCAT('files/', id), 'document', 'http', 10,
+SELECT id, CONCAT('user', seq %% 50), CONCAT('0191', SUBSTR(id, 5)), CONCAT('01920000-0000-7000-8000-', LPAD(seq %% 100, 12, '0')), CONCAT('files/', id), 'document', 'http', 10,
  @at - INTERVAL age SECOND %s`,
 	`INSERT INTO ingest_task_state (id, status, stage, attempt_count, next_retry_at, fence, promised_at, wake_at, dlq_state, updated_at)
 SELECT UNHEX(REPLACE(id, '-', '')), status, stage, attempts, retry_at, fence, promised, wake, dlq, @at - INTERVAL age SECOND %s`,
@@ -173,7 +181,7 @@ var probes = []probe{
 	{"list, of one user", flat, userList(taskstate.Query{})},
 	{"list, last changed first", flat, list(taskstate.Query{Sort: taskstate.SortUpdatedDesc})},
 	{"list, last changed first, of one user", flat, userList(taskstate.Query{Sort: taskstate.SortUpdatedDesc})},
-	{"list, one base", flat, list(taskstate.Query{KnowledgeBase: "base7"})},
+	{"list, one base", flat, list(taskstate.Query{KnowledgeBase: baseOf(7)})},
 	{"list, DEAD", growing, list(taskstate.Query{Statuses: []taskstate.Status{taskstate.StatusDead}})},
 	{"list, DEAD of one user", growing, userList(taskstate.Query{Statuses: []taskstate.Status{taskstate.StatusDead}})},
 	{"list, text that nothing has", flat, list(taskstate.Query{Text: "nowhere"})},
