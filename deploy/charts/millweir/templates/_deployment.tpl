@@ -28,7 +28,7 @@
 {{ include "millweir.secretVariable" (dict "name" $name "secret" $secret) }}
 {{- end }}
 {{- range $name := keys $given | sortAlpha }}
-{{- if hasPrefix "OTEL_" $name }}
+{{- if and (hasPrefix "OTEL_" $name) (ne $name "OTEL_UI_URL") }}{{/* a setting of ours, above */}}
 - name: {{ $name }}
   value: {{ include "millweir.text" (get $given $name) | quote }}
 {{- end }}
