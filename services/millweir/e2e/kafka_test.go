@@ -83,7 +83,7 @@ func TestEventsThatDiedOfTheBrokersAbsenceAreRevived(t *testing.T) {
 	})
 	require.Equal(t, "QUEUED", c.task(v.TaskID).Status)
 	said := string(c.get("/api/knowledge/tasks/" + v.TaskID + "/explain").body)
-	require.Contains(t, said, "could not be sent after 2 failed attempts (BROKER_UNAVAILABLE)")
+	require.Contains(t, said, "could not be sent (BROKER_UNAVAILABLE). 2 attempts to send it failed.")
 	require.Contains(t, said, `"cause":"BROKER_UNAVAILABLE"`)
 	require.NoError(t, kafka.Restart(ctx))
 	require.Equal(t, "SUCCEEDED", c.ended(v.TaskID).Status)
