@@ -11,6 +11,7 @@ import (
 	"github.com/millweir/millweir/pkg/fsck"
 	"github.com/millweir/millweir/pkg/ingest"
 	"github.com/millweir/millweir/pkg/ingestq"
+	"github.com/millweir/millweir/pkg/labserver"
 	"github.com/millweir/millweir/pkg/taskstate"
 )
 
@@ -19,7 +20,7 @@ var notAtRest = map[string]bool{"I6": true, "I19": true, "L2": true, "L6": true}
 
 func TestAWorldThatKeepsEveryRule(t *testing.T) {
 	t.Parallel()
-	for name, open := range databases {
+	for name, open := range labserver.Databases(databases) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t, open(t))

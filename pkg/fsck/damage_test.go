@@ -105,7 +105,7 @@ var damages = map[string]damage{
 
 func TestDamagesByHandAreFoundAndMended(t *testing.T) {
 	t.Parallel()
-	for kind, open := range databases {
+	for kind, open := range labserver.Databases(databases) {
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()
 			for name, one := range damages {

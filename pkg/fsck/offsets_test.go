@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/millweir/millweir/pkg/ingestq"
+	"github.com/millweir/millweir/pkg/labserver"
 )
 
 // newKafkaWorld is a world at rest on Kafka: three records, all finished; the dead task's letter went by the outbox.
@@ -57,7 +58,7 @@ func (w *world) part(was, is ingestq.Part) {
 
 func TestAKafkaWorldThatKeepsEveryRule(t *testing.T) {
 	t.Parallel()
-	for kind := range databases {
+	for kind := range labserver.Databases(databases) {
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()
 			w := newKafkaWorld(t, kind)

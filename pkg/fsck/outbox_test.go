@@ -6,13 +6,14 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/millweir/millweir/pkg/labserver"
 	"github.com/millweir/millweir/pkg/taskstate"
 )
 
 // Where both transports are set, a task may have died on Kafka, or its owed letter become an event: Redis has none of them.
 func TestDeadLettersOfBothTransports(t *testing.T) {
 	t.Parallel()
-	for name, open := range databases {
+	for name, open := range labserver.Databases(databases) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t, open(t))

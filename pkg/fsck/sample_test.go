@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/millweir/millweir/pkg/fsck"
+	"github.com/millweir/millweir/pkg/labserver"
 )
 
 func TestSamplerJudgesWhatMovedSinceItsLastLook(t *testing.T) {
@@ -48,7 +49,7 @@ func TestSamplerJudgesWhatMovedSinceItsLastLook(t *testing.T) {
 
 func TestSamplerNoticesALostVectorStore(t *testing.T) {
 	t.Parallel()
-	for name, open := range databases {
+	for name, open := range labserver.Databases(databases) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t, open(t))

@@ -116,7 +116,7 @@ var databases = map[string]func(t *testing.T) taskstore.Config{
 // everyDatabase runs a test on a world of each dialect.
 func everyDatabase(t *testing.T, test func(t *testing.T, w *world)) {
 	t.Helper()
-	for kind, open := range databases {
+	for kind, open := range labserver.Databases(databases) {
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()
 			test(t, newWorld(t, open(t)))

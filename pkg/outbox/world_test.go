@@ -55,7 +55,7 @@ func onEachDatabase(t *testing.T, test func(t *testing.T, w *world)) {
 		"mariadb":  labserver.MySQLDatabase,
 		"postgres": labserver.PostgresDatabase,
 	}
-	for name, address := range databases {
+	for name, address := range labserver.Databases(databases) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			test(t, open(t, address(t)))

@@ -52,7 +52,7 @@ type bench struct {
 // eachDatabase runs a test on every dialect.
 func eachDatabase(t *testing.T, run func(t *testing.T, b *bench)) {
 	t.Helper()
-	for name, config := range databases {
+	for name, config := range labserver.Databases(databases) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			run(t, newBench(t, name, config(t)))
@@ -242,7 +242,7 @@ func newCountingBench(t *testing.T, name string, cfg taskstore.Config) (b *bench
 
 func TestABatchOfEventsIsOneStatement(t *testing.T) {
 	t.Parallel()
-	for name, config := range databases {
+	for name, config := range labserver.Databases(databases) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b, statements := newCountingBench(t, name, config(t))
@@ -263,7 +263,7 @@ func TestABatchOfEventsIsOneStatement(t *testing.T) {
 
 func TestLargeEventsAreSpreadOverStatements(t *testing.T) {
 	t.Parallel()
-	for name, config := range databases {
+	for name, config := range labserver.Databases(databases) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b, statements := newCountingBench(t, name, config(t))
@@ -283,7 +283,7 @@ func TestLargeEventsAreSpreadOverStatements(t *testing.T) {
 
 func TestEventsThatCannotBeWrittenUndoTheirRow(t *testing.T) {
 	t.Parallel()
-	for name, config := range databases {
+	for name, config := range labserver.Databases(databases) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			refused := errors.New("no room for this one")

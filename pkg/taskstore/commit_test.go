@@ -125,7 +125,7 @@ func faults(t *testing.T, s *taskstore.Store, when cut, arm func(cut)) {
 
 func TestUnknownCommitIsReadBack(t *testing.T) {
 	t.Parallel()
-	for name, config := range databases {
+	for name, config := range labserver.Databases(databases) {
 		for point, when := range cuts {
 			t.Run(name+"/"+point, func(t *testing.T) {
 				t.Parallel()
@@ -241,7 +241,7 @@ func TestConnectionCutAtCommit(t *testing.T) {
 // TestStatementsDoNotGrow counts the statements of one call for batches of 1 and 300.
 func TestStatementsDoNotGrow(t *testing.T) {
 	t.Parallel()
-	for name, config := range databases {
+	for name, config := range labserver.Databases(databases) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := migrated(t, config(t))

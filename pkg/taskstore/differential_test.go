@@ -87,7 +87,7 @@ func differentialDatabases() map[string]func(t *testing.T) taskstore.Config {
 			return taskstore.Config{MySQLDSN: withSnapshots(t, labserver.MySQLDatabase(t)), MaxOpen: 8}
 		},
 	}
-	for name, config := range databases {
+	for name, config := range labserver.Databases(databases) {
 		out[name] = config
 	}
 	return out

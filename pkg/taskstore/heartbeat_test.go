@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/millweir/millweir/pkg/labserver"
 	"github.com/millweir/millweir/pkg/taskstate"
 	"github.com/millweir/millweir/pkg/taskstore"
 )
@@ -38,7 +39,7 @@ func claimed(t *testing.T, s *taskstore.Store, ids ...string) []taskstate.Beat {
 // A run's transaction that waits holds up no lease, and hides from no other run that its claim is lost.
 func TestALockedRowHoldsUpNoLease(t *testing.T) {
 	t.Parallel()
-	for name, config := range databases {
+	for name, config := range labserver.Databases(databases) {
 		if name == "sqlite" {
 			continue // no locks of rows
 		}
@@ -78,7 +79,7 @@ func TestALockedRowHoldsUpNoLease(t *testing.T) {
 // Runs that hold every connection, and wait, do not hold up the heartbeats.
 func TestHeartbeatsHaveConnectionsOfTheirOwn(t *testing.T) {
 	t.Parallel()
-	for name, config := range databases {
+	for name, config := range labserver.Databases(databases) {
 		if name == "sqlite" {
 			continue // one writer, whatever asks
 		}

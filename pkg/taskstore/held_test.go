@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/millweir/millweir/pkg/labserver"
 	"github.com/millweir/millweir/pkg/sqldb"
 	"github.com/millweir/millweir/pkg/taskstate"
 	"github.com/millweir/millweir/pkg/taskstore"
@@ -34,7 +35,7 @@ func heldBatch(beats []taskstate.Beat, held []taskstate.Task, asked *[][]tasksta
 // written: the rows are locked and read, and each gets what it would have got at first.
 func TestAHolderEndsTasksByItsCopies(t *testing.T) {
 	t.Parallel()
-	for name, config := range databases {
+	for name, config := range labserver.Databases(databases) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			for _, c := range []struct {
@@ -89,7 +90,7 @@ func TestAHolderEndsTasksByItsCopies(t *testing.T) {
 // A timeline that was renewed ends every claim, also for a holder that does not look at the rows.
 func TestACopyOfAnOlderTimelineIsLost(t *testing.T) {
 	t.Parallel()
-	for name, config := range databases {
+	for name, config := range labserver.Databases(databases) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := migrated(t, config(t))
@@ -112,7 +113,7 @@ func TestACopyOfAnOlderTimelineIsLost(t *testing.T) {
 // A holder that had to wait for a row's lock writes no time that is older than what the row said when it got the lock.
 func TestAHolderThatWaitedForALockLooksAgain(t *testing.T) {
 	t.Parallel()
-	for name, config := range databases {
+	for name, config := range labserver.Databases(databases) {
 		if name == "sqlite" {
 			continue // no locks of rows
 		}

@@ -11,6 +11,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 
+	"github.com/millweir/millweir/pkg/labserver"
 	"github.com/millweir/millweir/pkg/taskstate"
 	"github.com/millweir/millweir/pkg/taskstore"
 )
@@ -48,7 +49,7 @@ func wakeEarly(t *testing.T, s *taskstore.Store) {
 // A look at a call whose time has come moves it to the end of the lease of the tasks that run, and does not end it for those that do not.
 func TestACallOfClaimsWakesUntilNoneRuns(t *testing.T) {
 	t.Parallel()
-	for name, config := range databases {
+	for name, config := range labserver.Databases(databases) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s, ctx := migrated(t, config(t)), t.Context()
@@ -74,7 +75,7 @@ func TestACallOfClaimsWakesUntilNoneRuns(t *testing.T) {
 // Whoever takes over has the process's lease locked: it is not renewed between the look at it and the takeover's commit.
 func TestNoLeaseIsRenewedUnderATakeover(t *testing.T) {
 	t.Parallel()
-	for name, config := range databases {
+	for name, config := range labserver.Databases(databases) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			cfg := config(t)
@@ -102,7 +103,7 @@ func TestNoLeaseIsRenewedUnderATakeover(t *testing.T) {
 // A lease that is renewed after the look at what wakes, and before the takeover has it locked, is not taken from.
 func TestALeaseThatIsRenewedInTimeIsNotTakenFrom(t *testing.T) {
 	t.Parallel()
-	for name, config := range databases {
+	for name, config := range labserver.Databases(databases) {
 		if name == "sqlite" {
 			continue // one writer: a takeover's transaction begins after the renewal, or the renewal after it
 		}
@@ -138,7 +139,7 @@ func TestALeaseThatIsRenewedInTimeIsNotTakenFrom(t *testing.T) {
 // A process that has less than a third of its lease left renews it before it claims; one that has more does not.
 func TestAClaimNeedsAThirdOfItsLease(t *testing.T) {
 	t.Parallel()
-	for name, config := range databases {
+	for name, config := range labserver.Databases(databases) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := migrated(t, config(t))
@@ -171,7 +172,7 @@ func TestAClaimNeedsAThirdOfItsLease(t *testing.T) {
 // row, and what it claims from then on is its own.
 func TestAProcessWithoutARow(t *testing.T) {
 	t.Parallel()
-	for name, config := range databases {
+	for name, config := range labserver.Databases(databases) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := migrated(t, config(t))
@@ -194,7 +195,7 @@ func TestAProcessWithoutARow(t *testing.T) {
 // A heartbeat whose own connection hangs is sent over another before the lease is over.
 func TestAHeartbeatThatHangsIsSentOverAnotherConnection(t *testing.T) {
 	t.Parallel()
-	for name, config := range databases {
+	for name, config := range labserver.Databases(databases) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := migrated(t, config(t))
@@ -226,7 +227,7 @@ func TestAHeartbeatThatHangsIsSentOverAnotherConnection(t *testing.T) {
 // A process sees its RUNNING tasks long before anybody else looks at their calls, and ends those of its calls that have none.
 func TestAProcessSeesWhatItsRowsSay(t *testing.T) {
 	t.Parallel()
-	for name, config := range databases {
+	for name, config := range labserver.Databases(databases) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s, ctx := migrated(t, config(t)), t.Context()
@@ -258,7 +259,7 @@ func TestAProcessSeesWhatItsRowsSay(t *testing.T) {
 // Tasks of several calls stand between each other: each call is judged by its own.
 func TestCallsWhoseTasksStandAmongOthers(t *testing.T) {
 	t.Parallel()
-	for name, config := range databases {
+	for name, config := range labserver.Databases(databases) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s, ctx := migrated(t, config(t)), t.Context()
@@ -321,7 +322,7 @@ func TestCallsWhoseTasksStandAmongOthers(t *testing.T) {
 // A process that stands still inside of a claim does not claim under the lease that has ended meanwhile.
 func TestAClaimThatStoodStillIsMadeAnew(t *testing.T) {
 	t.Parallel()
-	for name, config := range databases {
+	for name, config := range labserver.Databases(databases) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := migrated(t, config(t))
@@ -356,7 +357,7 @@ func TestAClaimThatStoodStillIsMadeAnew(t *testing.T) {
 // that of the run.
 func TestAReservationEndsWithItsProcess(t *testing.T) {
 	t.Parallel()
-	for name, config := range databases {
+	for name, config := range labserver.Databases(databases) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s, ctx := migrated(t, config(t)), t.Context()

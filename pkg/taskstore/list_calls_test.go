@@ -21,7 +21,7 @@ import (
 // Rows of every sort, also some that the store never writes: whatever a row says, a list has it once and in its place.
 func TestListsByUpdateHaveEveryRowOnce(t *testing.T) {
 	t.Parallel()
-	for name, config := range databases {
+	for name, config := range labserver.Databases(databases) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s, ctx := migrated(t, config(t)), t.Context()

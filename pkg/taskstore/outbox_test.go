@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/millweir/millweir/pkg/labserver"
 	"github.com/millweir/millweir/pkg/outbox"
 	"github.com/millweir/millweir/pkg/taskstate"
 	"github.com/millweir/millweir/pkg/taskstore"
@@ -48,7 +49,7 @@ func eventTimes(t require.TestingT, s *taskstore.Store) map[string][]time.Time {
 // Whatever becomes of the answer to a COMMIT, each promise has one event, and is told of once.
 func TestUnknownCommitWritesEventsOnce(t *testing.T) {
 	t.Parallel()
-	for name, config := range databases {
+	for name, config := range labserver.Databases(databases) {
 		for point, when := range cuts {
 			t.Run(name+"/"+point, func(t *testing.T) {
 				t.Parallel()

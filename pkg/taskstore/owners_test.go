@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/millweir/millweir/pkg/labserver"
 	"github.com/millweir/millweir/pkg/sqldb"
 	"github.com/millweir/millweir/pkg/taskstate"
 	"github.com/millweir/millweir/pkg/taskstore"
@@ -40,7 +41,7 @@ func read(t *testing.T, s *taskstore.Store, query string, args ...any) (out stri
 // An owner is a number where it is kept and a text to everybody else; each start of a process has one, though its claims come at once.
 func TestAnOwnerIsANumber(t *testing.T) {
 	t.Parallel()
-	for name, config := range databases {
+	for name, config := range labserver.Databases(databases) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			cfg := config(t)
@@ -74,7 +75,7 @@ func TestAnOwnerIsANumber(t *testing.T) {
 // A number is of a timeline: after a restore another process may have it.
 func TestANumberIsOfATimeline(t *testing.T) {
 	t.Parallel()
-	for name, config := range databases {
+	for name, config := range labserver.Databases(databases) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := migrated(t, config(t))
@@ -97,7 +98,7 @@ func TestANumberIsOfATimeline(t *testing.T) {
 // What a state cannot keep is refused by name, and of a batch only for its own task.
 func TestOwnersAndDeliveriesThatCannotBeKept(t *testing.T) {
 	t.Parallel()
-	for name, config := range databases {
+	for name, config := range labserver.Databases(databases) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := migrated(t, config(t))
@@ -121,7 +122,7 @@ func TestOwnersAndDeliveriesThatCannotBeKept(t *testing.T) {
 // Each name of a delivery comes back as it was, from the row, its view and the log.
 func TestDeliveriesAreKeptAsTheyAre(t *testing.T) {
 	t.Parallel()
-	for name, config := range databases {
+	for name, config := range labserver.Databases(databases) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := migrated(t, config(t))
@@ -154,7 +155,7 @@ func TestDeliveriesAreKeptAsTheyAre(t *testing.T) {
 // Counts and fences of a call's tasks are read back whether they are as the call says or not.
 func TestTheLogSaysWhatItsCallDoesNot(t *testing.T) {
 	t.Parallel()
-	for name, config := range databases {
+	for name, config := range labserver.Databases(databases) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s, ctx := migrated(t, config(t)), t.Context()
@@ -182,7 +183,7 @@ func TestTheLogSaysWhatItsCallDoesNot(t *testing.T) {
 // The end of a lease is no column: the view has it while somebody holds the task, and shows no time to wake of what succeeded.
 func TestTheViewShowsLeasesThatHold(t *testing.T) {
 	t.Parallel()
-	for name, config := range databases {
+	for name, config := range labserver.Databases(databases) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s, ctx := migrated(t, config(t)), t.Context()

@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/millweir/millweir/pkg/labserver"
 	"github.com/millweir/millweir/pkg/taskstate"
 )
 
@@ -14,7 +15,7 @@ import (
 // session: found by the drill main-zombie, where a stopped worker's half-written embedding cache held up its heirs for good.
 func TestLocksOfASilentSessionAreFreed(t *testing.T) {
 	t.Parallel()
-	for name, config := range databases {
+	for name, config := range labserver.Databases(databases) {
 		if name == "sqlite" {
 			continue // one process: its locks end with it
 		}

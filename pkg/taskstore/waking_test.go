@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/millweir/millweir/pkg/labserver"
 	"github.com/millweir/millweir/pkg/sqldb"
 	"github.com/millweir/millweir/pkg/taskstate"
 	"github.com/millweir/millweir/pkg/taskstore"
@@ -45,7 +46,7 @@ func submitted(t *testing.T, s *taskstore.Store, n int) []string {
 // A call wakes until none of its tasks does, and is counted once; whoever looks at the same time finds the same tasks.
 func TestCallsWakeUntilTheirTasksDoNot(t *testing.T) {
 	t.Parallel()
-	for name, config := range databases {
+	for name, config := range labserver.Databases(databases) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s, ctx := migrated(t, config(t)), t.Context()
@@ -97,7 +98,7 @@ func TestCallsWakeUntilTheirTasksDoNot(t *testing.T) {
 // A call that somebody else has locked is left to them: nobody waits for it, and it is counted once.
 func TestALockedCallIsLeftToWhomeverHasIt(t *testing.T) {
 	t.Parallel()
-	for name, config := range databases {
+	for name, config := range labserver.Databases(databases) {
 		if name == "sqlite" {
 			continue // no locks of rows
 		}
@@ -133,7 +134,7 @@ func TestALockedCallIsLeftToWhomeverHasIt(t *testing.T) {
 // A call that is ended for what was read is not missed by a change that commits meanwhile: that has a call of its own.
 func TestAChangeBesideALookHasItsOwnCall(t *testing.T) {
 	t.Parallel()
-	for name, config := range databases {
+	for name, config := range labserver.Databases(databases) {
 		if name == "sqlite" {
 			continue // a look there is no transaction beside another
 		}
@@ -165,7 +166,7 @@ func TestAChangeBesideALookHasItsOwnCall(t *testing.T) {
 // A sweep takes the tasks that slept longest, also where more calls than a page say a time before theirs.
 func TestASweepTakesThoseThatSleptLongest(t *testing.T) {
 	t.Parallel()
-	for name, config := range databases {
+	for name, config := range labserver.Databases(databases) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s, ctx := migrated(t, config(t)), t.Context()

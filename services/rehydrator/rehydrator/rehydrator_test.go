@@ -201,7 +201,7 @@ func (s *site) entries() int64 {
 // Redis has lost everything: each QUEUED task gets one delivery, and no other.
 func TestAFlushedRedisGetsItsDeliveriesBack(t *testing.T) {
 	t.Parallel()
-	for name, in := range databases {
+	for name, in := range labserver.Databases(databases) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := newSite(t, in, "")
@@ -233,7 +233,7 @@ func TestAFlushedRedisGetsItsDeliveriesBack(t *testing.T) {
 // named, and its copy stays.
 func TestALostDatabaseComesBack(t *testing.T) {
 	t.Parallel()
-	for name, in := range databases {
+	for name, in := range labserver.Databases(databases) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := newSite(t, in, "")
@@ -330,7 +330,7 @@ func (s *site) filePath(id string) (path string) {
 // There is no Redis at all: what is uploaded runs, each task once, out of its copy.
 func TestTasksRunWithoutRedis(t *testing.T) {
 	t.Parallel()
-	for name, in := range databases {
+	for name, in := range labserver.Databases(databases) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := newSite(t, in, "redis://127.0.0.1:1")

@@ -162,7 +162,7 @@ func document(id, name string, size int) map[string]any {
 // Texts and files become tasks once, however often and in whatever order their updates come, and the chats see the ends.
 func TestMessagesBecomeTasks(t *testing.T) {
 	t.Parallel()
-	for name, in := range databases {
+	for name, in := range labserver.Databases(databases) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := newSite(t, in)
@@ -367,7 +367,7 @@ func TestCommands(t *testing.T) {
 // Two processes tell each message once, and a message that was deleted, or a chat that is closed, holds nothing up.
 func TestReplies(t *testing.T) {
 	t.Parallel()
-	for name, in := range databases {
+	for name, in := range labserver.Databases(databases) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := newSite(t, in)
