@@ -187,7 +187,7 @@ func (r *Runner) watchOnce(ctx context.Context) {
 		case local.SilenceNone:
 		case local.SilenceStalled:
 			r.deps.Log.LogAttrs(h.Ctx(), slog.LevelWarn, "runner: task stalled",
-				slog.String("task_id", h.Task.ID), slog.String("stage", string(h.Stage())), slog.String("worker", h.Worker()))
+				slog.String("task_id", h.Task.ID), slog.String("stage", string(h.At().Stage)), slog.String("worker", h.Worker()))
 			h.Cancel(local.ErrStalled)
 		case local.SilenceHung:
 			r.writtenOff(h)

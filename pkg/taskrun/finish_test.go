@@ -67,6 +67,22 @@ func TestPermanentFailureIsDeadAtOnce(t *testing.T) {
 	})
 }
 
+// A run that fails before a heartbeat tells its stage: the row has it all the same.
+func TestAFailureSaysWhereTheRunWas(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.task("x")
+		at := taskstate.Progress{Stage: "embed", Percent: 40, Processed: 2, Total: 5}
+		w.start("a", &testHandler{run: func(_ context.Context, j Job) Result {
+			j.Report(at)
+			return Result{Err: errHopeless}
+		}})
+		stillFor(time.Second)
+		require.Equal(t, taskstate.StatusDead, w.store.get("x").Status)
+		require.Equal(t, at, w.store.get("x").Progress)
+	})
+}
+
 // The dead letter cannot be written: nothing is acknowledged; the sweep writes it when the queue is back.
 func TestDeadLetterIsOwedUntilWritten(t *testing.T) {
 	bubble(t, func(t *testing.T) {

@@ -189,12 +189,13 @@ func (r *Runner) validate(h *local.Claim, res Result) (o outcome, ok bool) {
 		crash.Point("worker.in_fail")
 		o.sort, o.failure = outcomeFailure, r.classify(h, res.Err)
 	}
+	o.failure.Progress = h.At() // the last report may not have been written yet
 	return o, true
 }
 
 // stallFailure is the failure of a silent stage.
 func (r *Runner) stallFailure(h *local.Claim) taskstate.Failure {
-	stage := h.Stage()
+	stage := h.At().Stage
 	return taskstate.Failure{
 		Code: CodeStalled, Stalled: true,
 		Cause:   fmt.Sprintf("stage %s: no progress for %s", stage, r.cfg.stallLimit(stage)),
@@ -246,5 +247,5 @@ func hungStack(worker string) string {
 // writtenOff logs a run that ignores its end.
 func (r *Runner) writtenOff(h *local.Claim) {
 	r.deps.Log.LogAttrs(h.Ctx(), slog.LevelError, "runner: a cancelled run does not return; its slot is written off",
-		slog.String("task_id", h.Task.ID), slog.String("stage", string(h.Stage())), slog.String("worker", h.Worker()), slog.String("stack", hungStack(h.Worker())))
+		slog.String("task_id", h.Task.ID), slog.String("stage", string(h.At().Stage)), slog.String("worker", h.Worker()), slog.String("stack", hungStack(h.Worker())))
 }

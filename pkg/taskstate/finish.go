@@ -38,7 +38,8 @@ type Failure struct {
 	Suspend    bool   // a person has to look: no attempt is counted, and it goes before all else
 	Throttled  bool   // the service asked to wait: no attempt is counted
 	RetryAfter time.Duration
-	Stalled    bool // no progress within the stage's limit
+	Stalled    bool     // no progress within the stage's limit
+	Progress   Progress // where the run failed; Stage "": where the row says
 }
 
 // Fail ends an attempt of t: RETRYING, or DEAD when attempts are used up or the cause is permanent, or SUSPENDED.
@@ -58,6 +59,9 @@ func Fail(p Policy, m DBClock, t Task, h Holder, f Failure) Decision {
 		c = again(p, m, t, h, f)
 	}
 	c.LastError, c.ErrorMessage, c.ErrorCode = Shorten(f.Cause), Shorten(f.Message), f.Code
+	if f.Progress.Stage != "" {
+		c.Progress = f.Progress
+	}
 	return decide(AnswerApplied, c)
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -91,7 +92,14 @@ func testFailures(t *testing.T, b *bench) {
 	}
 
 	b.due(ids...)
-	b.failing(taskstate.Failure{Code: "DOWN", Cause: "dial 10.0.0.2:81: refused"}, ids[0])
+	b.failing(taskstate.Failure{
+		Code: "DOWN", Cause: "dial 10.0.0.2:81: refused", Progress: taskstate.Progress{Stage: "embed", Percent: 40, Processed: 2, Total: 5},
+	}, ids[0])
+	equal(t, "where it failed", b.get(ids[0]).Progress, taskstate.Progress{Stage: "embed", Percent: 40, Processed: 2, Total: 5})
+	list, err = b.s.FailureGroups(b.ctx, taskstate.System(), taskstate.GroupQuery{Limit: 1})
+	b.fatalIf(err)
+	slices.Sort(list[0].Stages)
+	equal(t, "stages of the group", fmt.Sprint(list[0].Stages), "[embed none]")
 	b.sameGroups("the same again", map[string]string{"dial <n>: refused": "5/4"})
 	b.failing(taskstate.Failure{Code: "ENCRYPTED", Cause: "it is encrypted", Permanent: true}, ids[1])
 	b.sameGroups("for another reason", map[string]string{"dial <n>: refused": "5/3", "it is encrypted": "1/1"})

@@ -198,11 +198,11 @@ func (h *Claim) Worker() string {
 	return h.worker
 }
 
-// Stage is where it is.
-func (h *Claim) Stage() taskstate.Stage {
+// At is how far it is.
+func (h *Claim) At() taskstate.Progress {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.Progress.Stage
+	return h.Progress
 }
 
 // Finishing begins the span of the finish, from the end of the run to its commit.
