@@ -15,6 +15,7 @@ import (
 
 	"github.com/millweir/millweir/pkg/fsck"
 	"github.com/millweir/millweir/pkg/taskstate"
+	"github.com/millweir/millweir/pkg/wire"
 	"github.com/millweir/millweir/scripts/lab/await"
 )
 
@@ -216,6 +217,26 @@ func (c *Client) Apply(ctx context.Context, workflow, chat string, wait bool) (R
 	}, &out, func(said *Call) { said.Task = out.Data.TaskID })
 	return out.Data, err
 }
+
+// Bulk begins a bulk operation.
+func (c *Client) Bulk(ctx context.Context, r wire.BulkRequest) (op wire.BulkOperation, err error) {
+	body, err := json.Marshal(r)
+	if err != nil {
+		return op, err
+	}
+	err = c.call(ctx, request{
+		method: http.MethodPost, path: bulkPath, header: jsonHeader(), body: bytes.NewReader(body), said: Call{Op: "apply"},
+	}, &op, func(said *Call) { said.Task = op.OperationID })
+	return op, err
+}
+
+// Operation reads a bulk operation.
+func (c *Client) Operation(ctx context.Context, id string) (op wire.BulkOperation, err error) {
+	err = c.call(ctx, request{method: http.MethodGet, path: bulkPath + "/" + id, said: Call{Op: "other"}}, &op, nil)
+	return op, err
+}
+
+const bulkPath = "/api/knowledge/bulk"
 
 func jsonHeader() http.Header { return http.Header{"Content-Type": {"application/json"}} }
 
