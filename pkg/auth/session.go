@@ -129,17 +129,23 @@ func (k *Keys) AuthenticateSession(ctx context.Context, secret string) (Principa
 }
 
 // CloseSession ends a session for good; one that has ended, or never was, stays so. Other processes follow within cacheTTL.
-func (k *Keys) CloseSession(ctx context.Context, secret string) error {
+// login reports whether it is one of OpenLogin.
+func (k *Keys) CloseSession(ctx context.Context, secret string) (login bool, err error) {
 	if err := checkShape(secret, sessionPrefix); err != nil {
-		return err
+		return false, err
 	}
-	err := k.db.InTx(ctx, func(ctx context.Context, tx taskstate.Tx, m taskstate.DBClock) error {
+	err = k.db.InTx(ctx, func(ctx context.Context, tx taskstate.Tx, m taskstate.DBClock) error {
+		var logins int
+		if err := tx.QueryRowContext(ctx, k.q.Get("SessionOfLogin"), digest(secret)).Scan(&logins); err != nil {
+			return err
+		}
+		login = logins > 0
 		_, err := tx.ExecContext(ctx, k.q.Get("SessionRevoke"), m.Now.UTC().Truncate(time.Microsecond), digest(secret))
 		return err
 	})
 	if err != nil {
-		return fmt.Errorf("close a session: %w", err)
+		return false, fmt.Errorf("close a session: %w", err)
 	}
 	k.cache.clear()
-	return nil
+	return login, nil
 }

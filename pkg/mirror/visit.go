@@ -1,6 +1,7 @@
 package mirror
 
 import (
+	"cmp"
 	"context"
 	"time"
 
@@ -33,6 +34,18 @@ func (m *Mirror) Look(ctx context.Context, met func(task string, row taskstate.S
 		}
 		return nil
 	}})
+}
+
+// Version returns which server holds the copies, and its version, as it tells them when a connection is made.
+func (m *Mirror) Version(ctx context.Context) (product, version string, err error) {
+	l, err := dial(ctx, m.cfg, m.d.Name)
+	if err != nil {
+		return "", "", err
+	}
+	defer l.close()
+	product, _ = l.conn.Properties["product"].(string)
+	version, _ = l.conn.Properties["version"].(string)
+	return cmp.Or(product, "RabbitMQ"), version, nil
 }
 
 // Visit goes round the queue once, beside the mirror that acts: each copy that was there when it began is met. Copies of ended tasks are

@@ -15,7 +15,10 @@ import (
 )
 
 // CallbackPath ends every redirect URL: where the console takes the provider's answer.
-const CallbackPath = "/console/login/callback"
+const CallbackPath = "/console/login" + callbackStep
+
+// callbackStep ends the callback; before it stands the log-in, to which the provider sends people back after a log-out.
+const callbackStep = "/callback"
 
 // minSecret is the shortest client secret, bytes: a key is made of it.
 const minSecret = 16

@@ -34,6 +34,7 @@ type metadata struct {
 	TokenURL         string   `json:"token_endpoint"`
 	KeySetURL        string   `json:"jwks_uri"`
 	TokenAuth        []string `json:"token_endpoint_auth_methods_supported"`
+	EndSessionURL    string   `json:"end_session_endpoint"`                           // of RP-Initiated Logout; empty: none that a browser may be sent to
 	NamesItself      bool     `json:"authorization_response_iss_parameter_supported"` // RFC 9207
 
 	tokens *token.IDVerifier
@@ -108,6 +109,9 @@ func (p *Provider) fetch(ctx context.Context) (*metadata, error) {
 	}
 	if err := errors.Join(token.CheckURL(m.AuthorizationURL), token.CheckURL(m.TokenURL), token.CheckURL(m.KeySetURL)); err != nil {
 		return nil, fmt.Errorf("%w: an endpoint of %s %w", ErrProvider, at, err)
+	}
+	if token.CheckURL(m.EndSessionURL) != nil {
+		m.EndSessionURL = "" // nobody's log-in depends on it
 	}
 	m.tokens, err = token.NewIDVerifier(m.KeySetURL, m.Issuer, p.cfg.ClientID, p.now)
 	return m, err

@@ -15,6 +15,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"strings"
 	"sync"
 	"time"
 
@@ -87,6 +88,24 @@ func (p *Provider) Name() string {
 		return ""
 	}
 	return u.Host
+}
+
+// EndSession returns where a browser goes to log its person out at the provider too (RP-Initiated Logout 1.0), from where it comes back
+// to the console's log-in. Empty: the provider has no such address, or cannot be asked for it now.
+func (p *Provider) EndSession(ctx context.Context) string {
+	m, err := p.metadata(ctx)
+	if err != nil || m.EndSessionURL == "" {
+		return ""
+	}
+	u, err := url.Parse(m.EndSessionURL)
+	if err != nil {
+		return ""
+	}
+	q := u.Query()
+	q.Set("client_id", p.cfg.ClientID)
+	q.Set("post_logout_redirect_uri", strings.TrimSuffix(p.cfg.RedirectURL, callbackStep))
+	u.RawQuery, u.Fragment = q.Encode(), ""
+	return u.String()
 }
 
 // pending is a log-in under way.

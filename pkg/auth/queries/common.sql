@@ -29,6 +29,10 @@ DELETE FROM api_key WHERE parent_id = ? AND expires_at < ?;
 -- Sessions without a key: shown begins as their secret. By ix_api_key_parent.
 DELETE FROM api_key WHERE parent_id IS NULL AND expires_at < ? AND shown LIKE 'mw_sess_%';
 
+-- name: SessionOfLogin
+-- Whether a session is one of a log-in without a key.
+SELECT COUNT(*) FROM api_key WHERE digest = ? AND parent_id IS NULL;
+
 -- name: SessionRevoke
 -- No digest of a key comes here (checkShape).
 UPDATE api_key SET revoked_at = ? WHERE digest = ? AND revoked_at IS NULL;

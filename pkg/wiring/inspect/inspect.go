@@ -40,8 +40,8 @@ type Inspected struct {
 	// Store is the database itself, Keeps says what the queue keeps of what it has acknowledged; nil: it is not looked at.
 	Store *taskstore.Store
 	Keeps func(ctx context.Context) (string, error)
-	// Version returns the queue's server and its version; nil as Keeps.
-	Version func(ctx context.Context) (product, version string, err error)
+	// Versions return the servers that are looked at, and their versions; empty: it does not tell.
+	Versions []func(ctx context.Context) (product, version string, err error)
 
 	parts *documents.Parts
 }
@@ -59,6 +59,7 @@ func Open(ctx context.Context, env *process.Env, s Settings) (*Inspected, error)
 		return nil, err
 	}
 	out.DB, out.Store = db.Store, db.Store
+	out.Versions = append(out.Versions, db.Store.ServerVersion)
 	err = errors.Join(out.openQueue(shared.Queue, shared.Kafka), out.openFiles(shared.Uploads), out.openVectors(shared.Vectors.In(shared.Store)), p.OpenEmbedder(shared.Embedding),
 		out.openCopies(db.Store, env, s.Rabbit))
 	if err != nil {
@@ -81,7 +82,8 @@ func (i *Inspected) openQueue(q queue.Settings, k queue.KafkaSettings) error {
 		return err
 	}
 	if t, ok := set[q.Kind]; ok {
-		i.Queue, i.Keeps, i.Version = t.Inspector(), t.Keeps, t.Version
+		i.Queue, i.Keeps = t.Inspector(), t.Keeps
+		i.Versions = append(i.Versions, t.Version)
 		return nil
 	}
 	name := map[string]string{queue.Redis: "REDIS_URL", queue.Kafka: "KAFKA_BOOTSTRAP_SERVERS"}[q.Kind]
@@ -97,6 +99,7 @@ func (i *Inspected) openCopies(db taskstate.Database, env *process.Env, r mirror
 	m, err := mirror.New(r.Config(), mirror.Deps{DB: db, Name: "fsck", Log: env.Log, Clock: time.Now})
 	if err == nil {
 		i.Copies = m.Look
+		i.Versions = append(i.Versions, m.Version)
 	}
 	return err
 }
@@ -129,5 +132,10 @@ func (i *Inspected) openVectors(v documents.Vectors) error {
 		return err
 	}
 	i.Vectors = i.parts.Vectors
+	if server, ok := i.Vectors.(interface {
+		Version(ctx context.Context) (product, version string, err error)
+	}); ok { // Chroma; the others are files, or in a database
+		i.Versions = append(i.Versions, server.Version)
+	}
 	return nil
 }

@@ -2,8 +2,15 @@ package gateway
 
 import (
 	"encoding/json"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"maps"
 	"net/http"
 	"net/url"
+	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -198,4 +205,48 @@ func TestConsoleChecksTheInstallation(t *testing.T) {
 func TestRulesAreInChinese(t *testing.T) {
 	t.Parallel()
 	require.ElementsMatch(t, fsck.IDs(), console.RuleIDs())
+}
+
+// Every reason that fsck has for not judging a rule has words in Chinese, nothing else has, and the report shows them.
+func TestReasonsForNotJudgingAreInChinese(t *testing.T) {
+	t.Parallel()
+	files, err := filepath.Glob("../../../pkg/fsck/*.go")
+	require.NoError(t, err)
+	said := map[string]bool{}
+	for _, file := range files {
+		if strings.HasSuffix(file, "_test.go") {
+			continue
+		}
+		parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.SkipObjectResolution)
+		require.NoError(t, err)
+		ast.Inspect(parsed, func(n ast.Node) bool {
+			call, ok := n.(*ast.CallExpr)
+			if !ok {
+				return true
+			}
+			f, ok := call.Fun.(*ast.SelectorExpr)
+			if !ok {
+				return true
+			}
+			at, known := map[string]int{"notJudged": 0, "NotJudged": 1}[f.Sel.Name]
+			if !known {
+				return true
+			}
+			if text, ok := call.Args[at].(*ast.BasicLit); ok {
+				why, err := strconv.Unquote(text.Value)
+				require.NoError(t, err)
+				said[why] = true
+			}
+			return true
+		})
+	}
+	require.NotEmpty(t, said)
+	require.Equal(t, slices.Sorted(maps.Keys(said)), console.NotJudgedWhys())
+
+	s := newSite(t)
+	root := s.as(s.secrets["operator"])
+	id := s.checked("only with the history")
+	require.Contains(t, root.page("/console/health/checks/"+id), "not judged: only with the history")
+	root.headers["Accept-Language"] = "zh"
+	require.Contains(t, root.page("/console/health/checks/"+id), "仅在同时检查任务日志时判断")
 }

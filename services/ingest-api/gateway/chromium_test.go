@@ -16,7 +16,7 @@ import (
 )
 
 // A browser brings a log-in at a provider on another site to its end: the cookie of the log-in comes back with the provider's
-// redirect, and that of the session, which is SameSite=Strict, goes along with the next page.
+// redirect, and that of the session, which is SameSite=Strict, goes along with the next page. Its log-out comes to its end there too.
 func TestProviderLoginInChromium(t *testing.T) {
 	t.Parallel()
 	p := newIdentities(t) // on 127.0.0.1
@@ -49,4 +49,10 @@ func TestProviderLoginInChromium(t *testing.T) {
 		chromedp.Click("#ann"), chromedp.Text(".who bdi", &who), chromedp.Location(&at)))
 	require.Equal(t, "id1", who)
 	require.Equal(t, url+"/console/tasks?status=DEAD", at)
+
+	// Log-out goes to the provider and back, under the policy of our pages.
+	require.NoError(t, chromedp.Run(within,
+		chromedp.Click(`form[action$="/logout"] button`), chromedp.WaitVisible(`input[name="key"]`), chromedp.Location(&at)))
+	require.Equal(t, url+"/console/login", at)
+	require.Equal(t, int32(1), p.ended.Load())
 }

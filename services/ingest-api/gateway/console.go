@@ -28,8 +28,8 @@ type Sessions interface {
 	// OpenLogin makes a session of a log-in at an identity provider. Errors: auth.ErrLoginUsed, auth.ErrInvalidInput,
 	// taskstate.ErrUnavailable.
 	OpenLogin(ctx context.Context, by audit.Source, in auth.Login) (secret string, ends time.Time, err error)
-	// CloseSession ends a session.
-	CloseSession(ctx context.Context, secret string) error
+	// CloseSession ends a session; login reports whether it is one of OpenLogin.
+	CloseSession(ctx context.Context, secret string) (login bool, err error)
 }
 
 // Provider is where people prove who they are; oidc.Provider is one.
@@ -40,6 +40,8 @@ type Provider interface {
 	Begin(ctx context.Context, next string) (address, keep string, err error)
 	// Finish judges what a browser comes back with. Errors: those of oidc.Provider.
 	Finish(ctx context.Context, keep string, q url.Values) (oidc.Done, error)
+	// EndSession returns where a browser goes to log out there too; empty: nowhere.
+	EndSession(ctx context.Context) string
 }
 
 // sessionKey carries the secret of a session in the context of a request that the console makes of the API. Nothing from
@@ -197,13 +199,17 @@ func (v visit) Who(secret string) (auth.Principal, error) {
 	return who, v.refusal(err)
 }
 
-// LogOut ends a session.
-func (v visit) LogOut(secret string) error {
-	err := v.g.deps.Sessions.CloseSession(v.c.Request.Context(), secret)
+// LogOut ends a session. One of a log-in at the identity provider goes on there, if the provider has an address for it.
+func (v visit) LogOut(secret string) (onward string, err error) {
+	ctx := v.c.Request.Context()
+	login, err := v.g.deps.Sessions.CloseSession(ctx, secret)
 	if errors.Is(err, auth.ErrInvalidKey) {
 		err = nil // it never was one
 	}
-	return v.refusal(err)
+	if err == nil && login && v.g.providerName() != "" {
+		onward = v.g.deps.Provider.EndSession(ctx)
+	}
+	return onward, v.refusal(err)
 }
 
 // API has the gateway's own handler return a request of the console's, in the right of a session.

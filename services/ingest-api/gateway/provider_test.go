@@ -49,6 +49,48 @@ type identities struct {
 	forge  func(claims map[string]any)        // changes an ID token, which is signed again; nil: it stays
 	broken atomic.Bool                        // the token endpoint fails
 	sign   func(claims map[string]any) string // with another key; nil: with the provider's
+	end    *string                            // what the metadata says of the log-out; nil: the provider's own address
+	ended  atomic.Int32                       // log-outs that came here
+}
+
+// sentBack is the console as the provider knows it: with the address that people are sent back to after a log-out.
+type sentBack struct {
+	op.Client
+	to []string
+}
+
+// PostLogoutRedirectURIs are those of the log-ins.
+func (c sentBack) PostLogoutRedirectURIs() []string { return c.to }
+
+// GetClientByClientID adds what the example leaves out.
+func (p *identities) GetClientByClientID(ctx context.Context, id string) (op.Client, error) {
+	known, err := p.Storage.GetClientByClientID(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	out := sentBack{Client: known}
+	for _, at := range known.RedirectURIs() {
+		out.to = append(out.to, strings.TrimSuffix(at, "/callback"))
+	}
+	return out, nil
+}
+
+// metadata is what the provider says of itself, with another address for the log-out if a test wants one.
+func (p *identities) metadata(w http.ResponseWriter, r *http.Request, provider http.Handler) {
+	got := httptest.NewRecorder()
+	provider.ServeHTTP(got, r)
+	p.mu.Lock()
+	end := p.end
+	p.mu.Unlock()
+	var body map[string]any
+	if end == nil || json.Unmarshal(got.Body.Bytes(), &body) != nil {
+		_, _ = w.Write(got.Body.Bytes())
+		return
+	}
+	if body["end_session_endpoint"] = *end; *end == "" {
+		delete(body, "end_session_endpoint")
+	}
+	_ = json.NewEncoder(w).Encode(body)
 }
 
 // SetUserinfoFromRequest adds the role to an ID token, as a provider's mapper does.
@@ -86,6 +128,8 @@ func newIdentities(t testing.TB) *identities {
 	require.NoError(t, err)
 	mux := http.NewServeMux()
 	mux.Handle("/", provider)
+	mux.HandleFunc("/.well-known/openid-configuration", func(w http.ResponseWriter, r *http.Request) { p.metadata(w, r, provider) })
+	mux.HandleFunc("/end_session", func(w http.ResponseWriter, r *http.Request) { p.ended.Add(1); provider.ServeHTTP(w, r) })
 	mux.HandleFunc("/oauth/token", func(w http.ResponseWriter, r *http.Request) { p.token(w, r, provider) })
 	p.login = op.AuthCallbackURL(provider)
 	mux.HandleFunc("GET /login/username", func(w http.ResponseWriter, r *http.Request) { // ann has a button
@@ -315,6 +359,84 @@ func TestConsoleLoginAtAProvider(t *testing.T) {
 	}
 }
 
+// Who logged in at the provider is logged out here first, and then led there and back. The page that leads there is none of a redirect:
+// form-action of its policy stays 'self'.
+func TestConsoleLogoutAtAProvider(t *testing.T) {
+	t.Parallel()
+	s, p := newLoginSite(t)
+	out := func(language string) *httptest.ResponseRecorder {
+		b := s.browser()
+		require.Equal(t, http.StatusOK, b.loginAt(p, "ann", "/").Code)
+		kept := s.browser()
+		kept.cookies["millweir-console"] = b.cookies["millweir-console"]
+		b.headers["Accept-Language"] = language
+		w := b.post("/console/logout", nil)
+		require.Nil(t, b.cookies["millweir-console"])
+		require.Equal(t, http.StatusSeeOther, kept.get("/console/tasks").Code, "log-out ends the row")
+		return w
+	}
+	w := out("en")
+	require.Equal(t, http.StatusOK, w.Code)
+	require.Equal(t, consoleCSP, w.Header().Get("Content-Security-Policy"))
+	address, found := strings.CutPrefix(w.Header().Get("Refresh"), "0; url=")
+	require.True(t, found)
+	asked, err := url.Parse(address)
+	require.NoError(t, err)
+	require.True(t, strings.HasPrefix(address, p.URL+"/end_session?"))
+	back := strings.TrimSuffix(callbackURL, "/callback")
+	require.Equal(t, url.Values{"client_id": {clientID}, "post_logout_redirect_uri": {back}}, asked.Query())
+	require.Contains(t, w.Body.String(), `href="`+template.HTMLEscapeString(address)+`"`, "for a browser that does not go on by itself")
+	require.Contains(t, w.Body.String(), "You are logged out here.")
+	require.NotContains(t, w.Body.String(), "<form method=\"post\" action=\"/console/login\"")
+	require.Equal(t, back, p.visit(address, "ann").String(), "the provider sends people back")
+	require.Equal(t, int32(1), p.ended.Load())
+	require.Contains(t, out("zh").Body.String(), "您已在此退出登录")
+
+	// A session of a key has nothing to do with the provider.
+	w = s.as(s.secrets["owner"]).post("/console/logout", nil)
+	require.Equal(t, http.StatusSeeOther, w.Code)
+	require.Equal(t, "/console/login", w.Header().Get("Location"))
+
+	// The person is logged out here also while the provider cannot be asked.
+	b := s.browser()
+	require.Equal(t, http.StatusOK, b.loginAt(p, "ann", "/").Code)
+	deps := s.g.deps2()
+	deps.Provider = p.provider() // which knows nothing yet
+	s.g, err = New(testConfig(), deps)
+	require.NoError(t, err)
+	p.Close()
+	kept := s.browser()
+	kept.cookies["millweir-console"] = b.cookies["millweir-console"]
+	w = b.post("/console/logout", nil)
+	require.Equal(t, http.StatusSeeOther, w.Code)
+	require.Equal(t, "/console/login", w.Header().Get("Location"))
+	require.Equal(t, http.StatusSeeOther, kept.get("/console/tasks").Code)
+}
+
+// Of a provider that has no address for it, or none that a browser may be sent to, log-out is as it was, and so is the log-in.
+func TestConsoleLogoutByTheProvidersMetadata(t *testing.T) {
+	t.Parallel()
+	for end, want := range map[string]string{
+		"": "", "http://id.example/out": "", "javascript:alert(1)": "", "https://ann:pw@id.example/out": "",
+		"https://id.example/out?realm=a%26b#x": "https://id.example/out?client_id=console&post_logout_redirect_uri=http%3A%2F%2F127.0.0.1%3A8081%2Fconsole%2Flogin&realm=a%26b",
+	} {
+		t.Run(end, func(t *testing.T) {
+			t.Parallel()
+			s, p := newLoginSite(t)
+			p.end = &end
+			b := s.browser()
+			require.Equal(t, http.StatusOK, b.loginAt(p, "ann", "/").Code)
+			w := b.post("/console/logout", nil)
+			if want != "" {
+				require.Equal(t, "0; url="+want, w.Header().Get("Refresh"))
+				return
+			}
+			require.Equal(t, http.StatusSeeOther, w.Code)
+			require.Equal(t, "/console/login", w.Header().Get("Location"))
+		})
+	}
+}
+
 // Behind a proxy with a prefix the redirect URL is the configured one, whatever Host says, and the cookie is bound to the host.
 func TestProviderLoginBehindAPrefix(t *testing.T) {
 	t.Parallel()
@@ -338,6 +460,9 @@ func TestProviderLoginBehindAPrefix(t *testing.T) {
 	require.Equal(t, http.StatusOK, w.Code, w.Body.String())
 	require.Equal(t, "0; url=/mill/console/documents", w.Header().Get("Refresh"))
 	require.NotNil(t, b.cookies["__Host-millweir"])
+	w = b.post("/console/logout", nil)
+	require.Contains(t, w.Header().Get("Refresh"), "post_logout_redirect_uri=https%3A%2F%2Fdocs.example%2Fmill%2Fconsole%2Flogin")
+	require.Nil(t, b.cookies["__Host-millweir"])
 }
 
 // A log-in that begins at one gateway ends at another.

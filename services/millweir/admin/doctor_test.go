@@ -1,6 +1,8 @@
 package admin
 
 import (
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"testing"
@@ -68,6 +70,29 @@ func TestDoctorTellsWhichServersTheseAre(t *testing.T) {
 		require.Regexp(t, `ok +server version +`+product+` \d+\.\d+`, out)
 		require.Regexp(t, `ok +server version +Redis \d+\.\d+`, out)
 	}
+}
+
+// Not parallel: it sets variables. RabbitMQ tells its version when a connection is made; Chroma's Rust server tells none, its Python server did.
+func TestDoctorTellsTheVersionsOfRabbitMQAndChroma(t *testing.T) {
+	installed(t, map[string]string{
+		"MYSQL_DSN": "", "DATABASE_URL": "sqlite:" + filepath.Join(t.TempDir(), "a.db"), "REDIS_URL": "", "VECTOR_STORE": "chroma",
+		"UPLOAD_DIR": t.TempDir(), "EMBEDDING_BASE_URL": "", "RABBITMQ_URL": labserver.RabbitMQ(t).URL(""), "CHROMA_BASE_URL": labserver.Chroma(t).URL(""),
+	})
+	examine := func() string {
+		_, out, _ := run(t, "doctor", "--server", "http://127.0.0.1:1")
+		return out
+	}
+	out := examine()
+	require.Regexp(t, `ok +server version +RabbitMQ \d+\.\d+`, out)
+	require.Regexp(t, `ok +server version +Chroma does not tell its version`, out)
+	python := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(`"1.5.8"`)) }))
+	defer python.Close()
+	t.Setenv("CHROMA_BASE_URL", python.URL)
+	t.Setenv("RABBITMQ_URL", "amqp://guest:s3cr3t@127.0.0.1:1/")
+	out = examine()
+	require.Regexp(t, `FAIL +server version +Chroma 1\.5\.8 is too old +Upgrade it to 1\.5\.9 or later`, out)
+	require.Regexp(t, `FAIL +server version +connect to RabbitMQ at 127\.0\.0\.1:1`, out)
+	require.NotContains(t, out, "s3cr3t")
 }
 
 func TestVersionsAreComparedByTheirNumbers(t *testing.T) {

@@ -181,7 +181,8 @@ func (f fields) raw(raw map[string]wire.Blob) {
 type bulk struct {
 	*place
 	all, dryRun bool
-	perSecond   int // 0: not this verb's
+	perSecond   int    // 0: not this verb's
+	reason      string // for the audit log; of drop alone
 	filters     map[string]*string
 }
 
@@ -219,6 +220,9 @@ func (b *bulk) wish() (map[string]any, error) {
 	}
 	if b.perSecond != 0 {
 		wish["perSecond"] = b.perSecond
+	}
+	if b.reason != "" {
+		wish["reason"] = b.reason
 	}
 	return wish, nil
 }
@@ -325,7 +329,7 @@ type dropped struct {
 // dlqDrop removes dead letters for good; their rows stay DEAD.
 func dlqDrop(a *App) *cobra.Command {
 	var b *bulk
-	c := Verb("drop LETTER… | --all [--task ID] [--error TEXT] … [--topic T | --stream KEY] [--dry-run] [--yes]",
+	c := Verb("drop LETTER… | --all [--task ID] [--error TEXT] … [--topic T | --stream KEY] [--reason TEXT] [--dry-run] [--yes]",
 		"remove dead letters; the tasks stay DEAD", cobra.ArbitraryArgs,
 		func(ctx context.Context, ids []string) error {
 			if err := b.check(ids); err != nil {
@@ -343,11 +347,16 @@ func dlqDrop(a *App) *cobra.Command {
 			if b.all {
 				return b.run(ctx, a, "drop", "dropped")
 			}
+			q := url.Values{}
+			if b.reason != "" {
+				q.Set("reason", b.reason)
+			}
 			done, failed := forEach(ids, "drop", func(id string) (dropped, error) {
-				return dropped{id}, a.gateway().Delete(ctx, b.at().url(nil, "letters", id))
+				return dropped{id}, a.gateway().Delete(ctx, b.at().url(q, "letters", id))
 			})
 			return cmp.Or(failed, Table(a, done, "DROPPED", func(d dropped) []any { return []any{clean(d.ID)} }))
 		})
 	b = newBulk(c)
+	c.Flags().StringVar(&b.reason, "reason", "", "why, for the audit log")
 	return c
 }

@@ -91,7 +91,11 @@ func TestDLQReplayAndDrop(t *testing.T) {
 		}
 		reply(w, http.StatusOK, aTask("t-"+r.PathValue("id"), "QUEUED"))
 	})
-	b.mux.HandleFunc("DELETE /internal/dlq/letters/{id}", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) })
+	var deleted []string
+	b.mux.HandleFunc("DELETE /internal/dlq/letters/{id}", func(w http.ResponseWriter, r *http.Request) {
+		deleted = append(deleted, r.PathValue("id")+"?"+r.URL.RawQuery)
+		w.WriteHeader(http.StatusNoContent)
+	})
 
 	require.Equal(t, cli.ExitOK, b.run(t.Context(), "dlq", "replay", "1-0", "2-0"))
 	require.Equal(t, 2, strings.Count(b.out.String(), "QUEUED"))
@@ -120,4 +124,15 @@ func TestDLQReplayAndDrop(t *testing.T) {
 	require.Equal(t, cli.ExitConfirm, b.run(t.Context(), "dlq", "drop", "--all"))
 	require.Equal(t, cli.ExitOK, b.run(t.Context(), "dlq", "drop", "--all", "--yes", "-o", "json"))
 	require.Contains(t, b.out.String(), `"dropped": 14`)
+
+	// The reason goes into the audit log: of each letter that is named, and with every request of a bulk drop.
+	deleted, bodies = nil, nil
+	require.Equal(t, cli.ExitOK, b.run(t.Context(), "dlq", "drop", "1-0", "2-0", "--reason", "a & b", "--yes"))
+	require.Equal(t, []string{"1-0?reason=a+%26+b", "2-0?reason=a+%26+b"}, deleted)
+	require.Equal(t, cli.ExitOK, b.run(t.Context(), "dlq", "drop", "--all", "--error", "x", "--reason", "a & b", "--yes"))
+	require.Len(t, bodies, 2)
+	for _, body := range bodies {
+		require.Equal(t, "a & b", body["reason"])
+	}
+	require.Equal(t, cli.ExitUsage, b.run(t.Context(), "dlq", "replay", "1-0", "--reason", "x"), "only a drop has one")
 }

@@ -32,7 +32,7 @@ var verbs = []string{
 	"mq lag orders g", "mq owners orders g", "mq pending orders g", "mq inflight orders g", "mq recent orders", "mq trim orders --finished --yes",
 	"mq reset orders g --to end --yes", "mq status a b", "groups", "errors", "bulk run retry --filter x --yes", "bulk list", "bulk get o1",
 	"views list", "views save a b", "bases list", "bases get notes", "bases create notes", "documents get d1", "documents segments d1", "tasks suspend " + uuid1,
-	"tasks resume " + uuid1, "top --once",
+	"tasks resume " + uuid1, "top --once", "checks run", "checks list", "checks get c1",
 }
 
 // gatewayThat answers every request with what say makes of the canned text.
@@ -50,7 +50,7 @@ func gatewayThat(t *testing.T, say func(w http.ResponseWriter, text string)) *bu
 func TestForeignTextsAreShownWithoutControlCharacters(t *testing.T) {
 	t.Parallel()
 	text := regexp.MustCompile(`"(name|status|stage|layout|title|text|lastError|errorMessage|error|id|taskId|cause|topic|source|value|h|owner|epoch|` +
-		`consumer|uuid|state|type|message|firstId|lastDelivered|frontier|group|why|reason|encoding)":"[^"]*"`)
+		`consumer|uuid|state|type|message|firstId|lastDelivered|frontier|group|why|reason|encoding|what|about|problem|history|notJudged|sentence|rule|userId)":"[^"]*"`)
 	b := gatewayThat(t, func(w http.ResponseWriter, answer string) {
 		_, _ = io.WriteString(w, text.ReplaceAllString(answer, `"$1":"evil\u001b[2J\u0007\r\nX\u009b31m\u0000"`))
 	})
@@ -86,7 +86,7 @@ func TestBrokenAnswersAreTheServersFault(t *testing.T) {
 		"nothing": func(w http.ResponseWriter, _ string) { w.WriteHeader(http.StatusOK) },
 		"wrong types": func(w http.ResponseWriter, _ string) {
 			_, _ = io.WriteString(w, `{"items":7,"taskId":[],"id":{},"text":1,"hits":"x","each":1,"partitions":"x","entries":"y","name":{},
-				"operationId":7,"viewId":7,"knowledgeBaseId":7,"documentId":7,"base":7,"index":"x","matched":"x","x-error-codes":7,"counts":7,
+				"operationId":7,"checkId":7,"viewId":7,"knowledgeBaseId":7,"documentId":7,"base":7,"index":"x","matched":"x","x-error-codes":7,"counts":7,
 				"pendingDropped":"z","replayed":"a","dropped":"a","requeued":"a"}`)
 		},
 		"gone": func(http.ResponseWriter, string) { panic(http.ErrAbortHandler) },

@@ -410,7 +410,7 @@ func (a *App) WriteReport(r history.Report) error {
 		}
 		return []any{one.Rule, judged, one.Violations, one.Sentence}
 	})
-	if err != nil || a.output != "table" {
+	if err != nil || a.output != "table" && a.output != "wide" {
 		return err
 	}
 	for _, one := range r {

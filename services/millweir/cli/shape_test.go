@@ -40,43 +40,56 @@ const (
 // list1 is a list of one.
 func list1(item string) string { return `{"items":[` + item + `],"nextCursor":null,"hasMore":false}` }
 
+// check1 is a check of the installation that has ended, with what is known besides.
+func check1(more string) string {
+	return `{"checkId":"c1","userId":"root","deep":false,"history":true,"repair":true,"dryRun":true,"reason":"","status":"SUCCEEDED","stepsDone":7,"steps":7,` +
+		`"violations":2,"left":null,"errorMessage":null,"createdAt":"2026-01-02T03:04:05Z","endedAt":"2026-01-02T03:05:05Z","seconds":1.5` + more + `}`
+}
+
 // canned are the gateway's answers by method and path; what is empty is 204.
 var canned = map[string]string{
-	"GET /api/knowledge/documents":                        list1(`{"documentId":"d1","knowledgeBase":"notes","title":"Guide\u001b[31m","fileName":"g.pdf","metadata":{"lang":"de","year":2024},"status":"READY","visibleVersion":2,"segmentCount":12,"pages":null,"updatedAt":"2026-01-02T03:04:05Z"}`),
-	"GET /api/knowledge/tasks":                            list1(run1),
-	"GET /api/knowledge/failures":                         list1(`{"groupId":"0a1b","pattern":"embed batch ?: refused\u001b[31m","errorCode":"EMBEDDING_REJECTED","permanent":true,"failures":12,"tasks":3,"firstAt":"2026-01-02T03:04:05Z","lastAt":"2026-01-02T03:04:06Z","stages":["embed"],"bases":["b1"],"error":"embed batch 1/2: refused","remedy":null,"taskId":"` + uuid1 + `"}`),
-	"POST /api/knowledge/bulk":                            operation1,
-	"GET /api/knowledge/bulk":                             list1(operation1),
-	"GET /api/knowledge/bulk/o1":                          operation1,
-	"POST /api/knowledge/bulk/o1/pause":                   operation1,
-	"POST /api/knowledge/bulk/o1/resume":                  operation1,
-	"POST /api/knowledge/bulk/o1/stop":                    operation1,
-	"GET /api/knowledge/views":                            list1(view1),
-	"POST /api/knowledge/views":                           view1,
-	"DELETE /api/knowledge/views/v1":                      "",
-	"GET /openapi.json":                                   `{"info":{"version":"x"},"x-error-codes":{"ENCRYPTED":{"status":422,"message":"It has a password.","remedy":"Remove it."},"A_CODE":{"status":500,"message":"m","remedy":"r"}}}`,
-	"GET /api/knowledge/bases":                            list1(base1),
-	"POST /api/knowledge/bases":                           base1,
-	"DELETE /api/knowledge/bases/a%2Fb":                   "",
-	"GET /api/knowledge/bases/notes/summary":              `{"base":` + base1 + `,"documents":{"READY":2,"FAILED":1},"tasks":{"DEAD":1,"RUNNING":3},"segments":9,"stages":{"embed":2,"split":1},"perMinute":12.5,"secondsLeft":95,"secondsHalf":1.204,"secondsMost":75}`,
-	"POST /api/knowledge/bases/notes/reindex":             `{"data":{"taskId":"` + uuid1 + `","status":"QUEUED","result":null,"retry":{"count":0,"max":3,"nextAttemptAt":null},"error":null},"meta":{"requestId":"r"}}`,
-	"GET /api/knowledge/documents/d1":                     `{"documentId":"d1","knowledgeBase":"notes","title":"Guide","fileName":"g.pdf","status":"READY","segmentCount":12,"updatedAt":"2026-01-02T03:04:05Z"}`,
-	"GET /api/knowledge/documents/d1/segments":            list1(`{"index":0,"text":"one\ntwo","page":3,"pageFrom":3,"pageTo":3,"headingPath":[],"byteStart":0,"byteEnd":7,"tokens":2}`),
-	"DELETE /api/knowledge/documents/d1":                  "",
-	"POST /internal/tasks/" + uuid1 + "/suspend":          run1,
-	"POST /internal/tasks/" + uuid1 + "/resume":           `{"status":"queued","taskId":"` + uuid1 + `"}`,
-	"GET /internal/tasks/stats":                           `{"counts":{"DEAD":2,"RUNNING":1},"streamLength":4,"retryLength":1,"suspendedLength":0,"recent":{"DEAD":1}}`,
-	"GET /api/knowledge/tasks/" + uuid1:                   run1,
-	"GET /api/knowledge/tasks/" + uuid1 + "/events":       events1,
-	"GET /api/knowledge/tasks/" + uuid1 + "/explain":      `{"task":` + run1 + `,"text":"The task waits for 02:03.","now":"2026-01-02T03:04:05Z","lastChanges":[],"event":null}`,
-	"POST /api/knowledge/tasks/" + uuid1 + "/retry":       run1,
-	"POST /api/knowledge/tasks/" + uuid1 + "/cancel":      run1,
-	"POST /api/knowledge/documents/upload-async":          strings.TrimSuffix(run1, "}") + `,"fileName":"a.txt","duplicate":true,"replayed":false,"document":null}`,
-	"GET /api/knowledge/documents/d1/versions":            list1(`{"version":2,"state":"SUPERSEDED","title":"two\u001b[31m","taskId":"t1","model":null,"reader":"text/1","chunker":"x","segmentCount":3,"pages":null,"contentKept":true,"createdAt":"2026-01-02T03:04:05Z","closedAt":null}`),
-	"GET /api/knowledge/documents/d1/deletion":            `{"documentId":"d1","knowledgeBaseId":"b1","state":"VERIFIED","sha256":"ab","bytes":7,"versions":2,"segments":3,"vectors":4,"files":1,"deletedBy":"user:ada\u001b[31m","deletedAt":"2026-01-02T03:04:05Z","removedAt":"2026-01-02T03:15:05Z","verifiedAt":"2026-01-03T04:04:05Z"}`,
-	"POST /api/knowledge/documents/d1/rollback":           strings.TrimSuffix(run1, "}") + `,"fileName":"a.txt","duplicate":false,"replayed":false,"document":null}`,
-	"POST /api/workflows/apply":                           `{"data":{"taskId":"` + uuid1 + `","status":"DEAD","result":{"n":1},"retry":{"count":2,"max":3,"nextAttemptAt":"2026-01-02T03:05:00.000000Z"},"error":{"code":"X","message":"no\u001b[31m"}},"meta":{"requestId":"r"}}`,
-	"POST /api/knowledge/search":                          `{"hits":[{"documentId":"d1","title":"Guide","fileName":"g.pdf","version":1,"segmentIndex":2,"page":3,"pageFrom":3,"pageTo":4,"headingPath":["A","B"],"metadata":{"lang":"de"},"text":"It is. It is found\n here.","sentence":{"text":"It is found\n here.","start":7,"page":4,"highlights":[[6,11]]},"score":0.5,"highlights":[[13,18]]}],"groups":[{"documentId":"d2","title":"Other","score":0.25,"hits":[{"documentId":"d2","title":"Other","text":"Here too.","score":0.25}]}],"nextCursor":"next","hasMore":true,"partial":true}`,
+	"GET /api/knowledge/documents":                   list1(`{"documentId":"d1","knowledgeBase":"notes","title":"Guide\u001b[31m","fileName":"g.pdf","metadata":{"lang":"de","year":2024},"status":"READY","visibleVersion":2,"segmentCount":12,"pages":null,"updatedAt":"2026-01-02T03:04:05Z"}`),
+	"GET /api/knowledge/tasks":                       list1(run1),
+	"GET /api/knowledge/failures":                    list1(`{"groupId":"0a1b","pattern":"embed batch ?: refused\u001b[31m","errorCode":"EMBEDDING_REJECTED","permanent":true,"failures":12,"tasks":3,"firstAt":"2026-01-02T03:04:05Z","lastAt":"2026-01-02T03:04:06Z","stages":["embed"],"bases":["b1"],"error":"embed batch 1/2: refused","remedy":null,"taskId":"` + uuid1 + `"}`),
+	"POST /api/knowledge/bulk":                       operation1,
+	"GET /api/knowledge/bulk":                        list1(operation1),
+	"GET /api/knowledge/bulk/o1":                     operation1,
+	"POST /api/knowledge/bulk/o1/pause":              operation1,
+	"POST /api/knowledge/bulk/o1/resume":             operation1,
+	"POST /api/knowledge/bulk/o1/stop":               operation1,
+	"GET /api/knowledge/views":                       list1(view1),
+	"POST /api/knowledge/views":                      view1,
+	"DELETE /api/knowledge/views/v1":                 "",
+	"GET /openapi.json":                              `{"info":{"version":"x"},"x-error-codes":{"ENCRYPTED":{"status":422,"message":"It has a password.","remedy":"Remove it."},"A_CODE":{"status":500,"message":"m","remedy":"r"}}}`,
+	"GET /api/knowledge/bases":                       list1(base1),
+	"POST /api/knowledge/bases":                      base1,
+	"DELETE /api/knowledge/bases/a%2Fb":              "",
+	"GET /api/knowledge/bases/notes/summary":         `{"base":` + base1 + `,"documents":{"READY":2,"FAILED":1},"tasks":{"DEAD":1,"RUNNING":3},"segments":9,"stages":{"embed":2,"split":1},"perMinute":12.5,"secondsLeft":95,"secondsHalf":1.204,"secondsMost":75}`,
+	"POST /api/knowledge/bases/notes/reindex":        `{"data":{"taskId":"` + uuid1 + `","status":"QUEUED","result":null,"retry":{"count":0,"max":3,"nextAttemptAt":null},"error":null},"meta":{"requestId":"r"}}`,
+	"GET /api/knowledge/documents/d1":                `{"documentId":"d1","knowledgeBase":"notes","title":"Guide","fileName":"g.pdf","status":"READY","segmentCount":12,"updatedAt":"2026-01-02T03:04:05Z"}`,
+	"GET /api/knowledge/documents/d1/segments":       list1(`{"index":0,"text":"one\ntwo","page":3,"pageFrom":3,"pageTo":3,"headingPath":[],"byteStart":0,"byteEnd":7,"tokens":2}`),
+	"DELETE /api/knowledge/documents/d1":             "",
+	"POST /internal/tasks/" + uuid1 + "/suspend":     run1,
+	"POST /internal/tasks/" + uuid1 + "/resume":      `{"status":"queued","taskId":"` + uuid1 + `"}`,
+	"GET /internal/tasks/stats":                      `{"counts":{"DEAD":2,"RUNNING":1},"streamLength":4,"retryLength":1,"suspendedLength":0,"recent":{"DEAD":1}}`,
+	"GET /api/knowledge/tasks/" + uuid1:              run1,
+	"GET /api/knowledge/tasks/" + uuid1 + "/events":  events1,
+	"GET /api/knowledge/tasks/" + uuid1 + "/explain": `{"task":` + run1 + `,"text":"The task waits for 02:03.","now":"2026-01-02T03:04:05Z","lastChanges":[],"event":null}`,
+	"POST /api/knowledge/tasks/" + uuid1 + "/retry":  run1,
+	"POST /api/knowledge/tasks/" + uuid1 + "/cancel": run1,
+	"POST /api/knowledge/documents/upload-async":     strings.TrimSuffix(run1, "}") + `,"fileName":"a.txt","duplicate":true,"replayed":false,"document":null}`,
+	"GET /api/knowledge/documents/d1/versions":       list1(`{"version":2,"state":"SUPERSEDED","title":"two\u001b[31m","taskId":"t1","model":null,"reader":"text/1","chunker":"x","segmentCount":3,"pages":null,"contentKept":true,"createdAt":"2026-01-02T03:04:05Z","closedAt":null}`),
+	"GET /api/knowledge/documents/d1/deletion":       `{"documentId":"d1","knowledgeBaseId":"b1","state":"VERIFIED","sha256":"ab","bytes":7,"versions":2,"segments":3,"vectors":4,"files":1,"deletedBy":"user:ada\u001b[31m","deletedAt":"2026-01-02T03:04:05Z","removedAt":"2026-01-02T03:15:05Z","verifiedAt":"2026-01-03T04:04:05Z"}`,
+	"POST /api/knowledge/documents/d1/rollback":      strings.TrimSuffix(run1, "}") + `,"fileName":"a.txt","duplicate":false,"replayed":false,"document":null}`,
+	"POST /api/workflows/apply":                      `{"data":{"taskId":"` + uuid1 + `","status":"DEAD","result":{"n":1},"retry":{"count":2,"max":3,"nextAttemptAt":"2026-01-02T03:05:00.000000Z"},"error":{"code":"X","message":"no\u001b[31m"}},"meta":{"requestId":"r"}}`,
+	"POST /api/knowledge/search":                     `{"hits":[{"documentId":"d1","title":"Guide","fileName":"g.pdf","version":1,"segmentIndex":2,"page":3,"pageFrom":3,"pageTo":4,"headingPath":["A","B"],"metadata":{"lang":"de"},"text":"It is. It is found\n here.","sentence":{"text":"It is found\n here.","start":7,"page":4,"highlights":[[6,11]]},"score":0.5,"highlights":[[13,18]]}],"groups":[{"documentId":"d2","title":"Other","score":0.25,"hits":[{"documentId":"d2","title":"Other","text":"Here too.","score":0.25}]}],"nextCursor":"next","hasMore":true,"partial":true}`,
+	"POST /internal/fsck":                            check1(""),
+	"GET /internal/fsck":                             list1(check1("")),
+	"GET /internal/fsck/c1": check1(`,"rules":[{"rule":"I12","sentence":"Nothing accepted is lost.","judged":9,"violations":2,"notJudged":null,"examples":[` +
+		`{"about":"d1","kind":"document","problem":"the file \u001b[31m is missing","history":"QUEUED\nRUNNING"}]},` +
+		`{"rule":"I16","sentence":"Events are sent once.","judged":0,"violations":0,"notJudged":"there is no Kafka","examples":[]}],` +
+		`"repairReport":{"dryRun":true,"mends":[{"what":"delete_vectors","rule":"I25","count":3,"items":["b1/v1"]}],"left":["d1: its file is gone"],"leftCount":2},` +
+		`"young":4,"uncompared":5,"shortened":true`),
 	"GET /internal/outbox":                                `{"counts":{"NEW":1,"RETRYING":2,"SENT":3,"DEAD":4},"backlog":3,"oldestAgeSeconds":1.5}`,
 	"GET /internal/outbox/events":                         list1(event1),
 	"POST /internal/outbox/events/e1/requeue":             event1,
@@ -135,6 +148,7 @@ func TestWhatEveryVerbAsksAndPrints(t *testing.T) {
 			"dlq replay --all --error x --yes", "dlq drop --all --yes", "dlq list --topic orders --key k --unreplayed true",
 			"dlq list --stream orders", "dlq get 1-0 --topic orders", "dlq replay 1-0 --stream orders",
 		},
+		"checks": {"checks run --history --repair --dry-run", "checks run --deep --repair --reason mended --yes", "checks list", "checks get c1"},
 		"mq": {
 			"mq topics", "mq partitions orders", "mq groups orders", "mq lag orders g", "mq owners orders g", "mq pending orders g --min-idle 5m",
 			"mq inflight orders g", "mq recent orders --partition 0 --from 1-0 --to +", "mq trim orders --max-len 5 --max-age 1h --dry-run",
@@ -229,7 +243,7 @@ func TestEveryVerbHasHelp(t *testing.T) {
 		require.Equal(t, 2, b.run(t.Context(), append(name, "--no-such-flag")...), name)
 		require.Contains(t, b.err.String(), "unknown flag: --no-such-flag\nusage: millweir "+strings.Join(name, " "), name)
 	}
-	require.Equal(t, 73, verbs)
+	require.Equal(t, 76, verbs)
 	require.Zero(t, b.run(t.Context(), "dlq", "--help"))
 	require.Contains(t, b.out.String(), "replay")
 	require.Zero(t, b.run(t.Context(), "completion", "bash"))

@@ -141,4 +141,9 @@ func TestDLQOfTopics(t *testing.T) {
 	require.Equal(t, cli.ExitOK, b.run(t.Context(), "dlq", "drop", "--all", "--stream", "orders", "--yes"))
 	require.Contains(t, asked["POST "+at+"drop"], "kind=stream")
 	require.Equal(t, cli.ExitOK, b.run(t.Context(), "dlq", "drop", "1-0", "--topic", "orders", "--yes"))
+	require.Empty(t, asked["DELETE "+at+"letters/1-0"])
+	require.Equal(t, cli.ExitOK, b.run(t.Context(), "dlq", "drop", "1-0", "--stream", "orders", "--reason", "a & b", "--yes"))
+	require.Equal(t, "kind=stream&reason=a+%26+b", asked["DELETE "+at+"letters/1-0"])
+	require.Equal(t, cli.ExitOK, b.run(t.Context(), "dlq", "drop", "--all", "--topic", "orders", "--reason", "a & b", "--yes"))
+	require.JSONEq(t, `{"all":true,"dryRun":false,"reason":"a & b"}`, asked["POST "+at+"drop"])
 }

@@ -309,7 +309,15 @@ func TestPingRefusesVersions(t *testing.T) {
 				_ = json.NewEncoder(w).Encode(map[string]any{"max_batch_size": 5461, "supports_base64_encoding": c.base64})
 			}))
 			defer server.Close()
-			err := newStore(t, server.URL, nil).Ping(t.Context())
+			store := newStore(t, server.URL, nil)
+			_, told, err := store.Version(t.Context())
+			require.NoError(t, err)
+			if version == "1.0.0" {
+				require.Empty(t, told, "every release of the Rust server says so")
+			} else {
+				require.Equal(t, strings.TrimSpace(version), told)
+			}
+			err = store.Ping(t.Context())
 			if c.good {
 				require.NoError(t, err)
 				return

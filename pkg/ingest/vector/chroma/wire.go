@@ -253,23 +253,31 @@ func isMissing(err error) bool {
 
 // Ping returns nil when the server answers and is of a version that may be used; one short try.
 func (s *Store) Ping(ctx context.Context) error {
-	var version string
+	_, version, err := s.Version(ctx)
+	if err != nil || version == "" {
+		return err
+	}
+	return versionFailure(version)
+}
+
+// Version returns the server's version as it tells it; empty: it is a Rust server, which tells none. One short try.
+func (s *Store) Version(ctx context.Context) (product, version string, err error) {
 	if err := s.ping(ctx, "/api/v2/version", &version); err != nil {
-		return s.failure(ctx, err)
+		return "", "", s.failure(ctx, err)
 	}
 	if version != fixedVersion {
-		return versionFailure(version)
+		return "Chroma", version, nil
 	}
 	var checks struct {
 		Base64 bool `json:"supports_base64_encoding"`
 	}
 	if err := s.ping(ctx, "/api/v2/pre-flight-checks", &checks); err != nil {
-		return s.failure(ctx, err)
+		return "", "", s.failure(ctx, err)
 	}
-	if !checks.Base64 {
-		return versionFailure(version)
+	if checks.Base64 {
+		version = ""
 	}
-	return nil
+	return "Chroma", version, nil
 }
 
 func (s *Store) ping(ctx context.Context, path string, reply any) error {

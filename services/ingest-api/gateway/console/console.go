@@ -53,8 +53,8 @@ type Visit interface {
 	FinishLogin(keep string, q url.Values) (secret, next string, err error)
 	// Who is who holds the secret of a session.
 	Who(secret string) (auth.Principal, error)
-	// LogOut ends a session.
-	LogOut(secret string) error
+	// LogOut ends a session; onward is where the browser goes to log out at the identity provider too, or empty.
+	LogOut(secret string) (onward string, err error)
 	// API has the API return a request in the right of a session.
 	API(w http.ResponseWriter, r *http.Request, secret string)
 }

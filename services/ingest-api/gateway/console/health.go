@@ -186,6 +186,15 @@ func (p *page) RuleText(r wire.CheckRule) string {
 	return r.Sentence
 }
 
+// WhyNotJudged says why a rule could not judge, in the person's language; English where there is no other. Empty: it could.
+func (p *page) WhyNotJudged(r wire.CheckRule) string {
+	why := string(r.NotJudged)
+	if zh, ok := notJudgedTexts[why]; ok && p.Look.Lang == "zh" {
+		return zh
+	}
+	return why
+}
+
 // AboutLink is the page of what a violation is about; empty: it has none.
 func (p *page) AboutLink(e wire.CheckExample) string {
 	path, known := map[string]string{"task": "/tasks", "document": "/documents", "base": "/bases"}[e.Kind]

@@ -58,3 +58,25 @@ var ruleTexts = map[string]string{
 	"L5":  "静止时消费组已得到每个条目：没有失聪的工作进程",
 	"L6":  "Redis 丢失之后，每个等待的任务在 15 秒内被再次承诺",
 }
+
+// NotJudgedWhys are the reasons for which a rule could not judge that have words in Chinese, sorted.
+func NotJudgedWhys() []string { return slices.Sorted(maps.Keys(notJudgedTexts)) }
+
+// notJudgedTexts are these reasons in Chinese, by the words of package fsck. A test compares them with those that fsck says.
+var notJudgedTexts = map[string]string{
+	"only with the history":                        "仅在同时检查任务日志时判断",
+	"needs RABBITMQ_URL, where the copies are":     "需要 RABBITMQ_URL，副本在那里",
+	"the outbox is empty":                          "发件箱为空",
+	"no client log":                                "没有客户端日志",
+	"the client log does not say that it is whole": "客户端日志没有说明自己是完整的",
+	"no log of the partitioned queue":              "没有分区队列的日志",
+	"the dead letter stream is off":                "死信流已关闭",
+	"no queue to look at":                          "没有可查看的队列",
+	"not the transport of Kafka":                   "传输方式不是 Kafka",
+	"needs a world at rest":                        "需要系统处于静止状态",
+	"Kafka keeps no list of pending deliveries, and its retention asks no group": "Kafka 不保存待处理投递的列表，其保留策略也不考虑消费组",
+	"the log has no horizon":                     "日志没有界限",
+	"no log of effects":                          "没有付费调用的日志",
+	"no log of acknowledgements":                 "没有确认的日志",
+	"needs a gateway to ask and a world at rest": "需要可询问的网关，且系统处于静止状态",
+}

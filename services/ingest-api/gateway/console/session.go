@@ -100,7 +100,8 @@ type loginForm struct {
 	Next     string
 	Ended    bool
 	Provider string // where else people log in; empty: nowhere
-	To       string // the address to go on to: the log-in is done
+	To       string // the address to go on to: the log-in, or the log-out here, is done
+	Out      bool   // it is a log-out
 }
 
 // loginForm is the log-in that leads to a page of ours.
@@ -208,15 +209,25 @@ func (p *page) keepLogin(keep string) {
 	http.SetCookie(p.w, c)
 }
 
+// logout ends the session here, and then leads to the identity provider where that has an address for it. It does so by a page and not
+// by a redirect: browsers hold the redirects of a form to form-action of the Content-Security-Policy, which is 'self'.
 func (h *Handler) logout(p *page) error {
+	onward := ""
 	if secret := p.cookie(); secret != "" && !h.cfg.Open {
-		if err := p.visit.LogOut(secret); err != nil {
+		var err error
+		if onward, err = p.visit.LogOut(secret); err != nil {
 			return err
 		}
 		p.setCookie("")
 	}
-	p.redirect("/login", nil)
-	return nil
+	if onward == "" {
+		p.redirect("/login", nil)
+		return nil
+	}
+	form := h.loginForm("/")
+	form.To, form.Out, p.Section = onward, true, "login"
+	p.w.Header().Set("Refresh", "0; url="+onward)
+	return p.render(http.StatusOK, "login", p.T("Log out"), form)
 }
 
 // prefixForm is what a proxy may say of the path before ours: segments of harmless characters.

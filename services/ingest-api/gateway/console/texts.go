@@ -94,6 +94,7 @@ var chinese = map[string]string{
 	"%s days":                             "%s 天",
 	"Your session has ended. Log in again: this page stays as it is until then.":                                                    "会话已结束，请重新登录；在此之前本页保持不变。",
 	"Your session has ended. Log in again, and you are back where you were.":                                                        "会话已结束，请重新登录，登录后会回到原来的页面。",
+	"You are logged out here. Go on to log out at %s too.":                                                                          "您已在此退出登录。继续即可同时退出 %s。",
 	"A session lasts 12 hours, may do what the key may, and ends with it. No key yet? An operator makes one: millweir keys create.": "会话持续 12 小时，权限与密钥相同，并随密钥失效。还没有密钥？请运维人员创建：millweir keys create。",
 	"Pages":                       "分页",
 	"First page":                  "第一页",
