@@ -3,12 +3,15 @@ package labserver
 import (
 	"bufio"
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 	"io"
 	"maps"
 	"strconv"
 	"strings"
+
+	_ "github.com/go-sql-driver/mysql" // the session that looks at MariaDB's counters
 )
 
 // Counters is what a server has counted: since its start, between two looks (Sub), or for each unit of work (Per).
@@ -51,6 +54,23 @@ func (c Counters) with(o Counters, f func(a, b float64) float64) Counters {
 	return out
 }
 
+// counting is how a running server's counters are looked at.
+type counting struct {
+	looks   int
+	cost    map[string]float64 // what one look adds
+	session *sql.DB            // MariaDB: of one connection
+}
+
+// end forgets all: a server that is started again counts from zero.
+func (c *counting) end() error {
+	session := c.session
+	*c = counting{}
+	if session == nil {
+		return nil
+	}
+	return session.Close()
+}
+
 // Counters looks at what a MariaDB, Postgres or Redis server has counted since its start. What the looks themselves
 // cost is left out; the first one finds that out, so nobody else should ask the server at that moment.
 // Use a server of your own (Private): the counters are those of all its clients.
@@ -59,7 +79,7 @@ func (s *Server) Counters(ctx context.Context) (Counters, error) {
 	if s.class.count == nil {
 		return Counters{}, fmt.Errorf("%s has no counters that we know", s.Kind)
 	}
-	if s.lookCost == nil {
+	if s.counting.cost == nil {
 		first, err := s.class.count(ctx, s)
 		if err != nil {
 			return Counters{}, s.looking(err)
@@ -68,16 +88,16 @@ func (s *Server) Counters(ctx context.Context) (Counters, error) {
 		if err != nil {
 			return Counters{}, s.looking(err)
 		}
-		s.looks, s.lookCost = 2, costOf(first, second)
+		s.counting.looks, s.counting.cost = 2, costOf(first, second)
 	}
 	now, err := s.class.count(ctx, s)
 	if err != nil {
 		return Counters{}, s.looking(err)
 	}
-	for name, cost := range s.lookCost {
-		now[name] -= cost * float64(s.looks)
+	for name, cost := range s.counting.cost {
+		now[name] -= cost * float64(s.counting.looks)
 	}
-	s.looks++
+	s.counting.looks++
 	c := s.class.counters(now)
 	c.CPU = treeCPU(s.main().tree())
 	c.Named = now
@@ -100,12 +120,56 @@ func costOf(first, second map[string]float64) map[string]float64 {
 }
 
 // mariadbStatus is asked of MariaDB; trx_rw_commits is switched on in mariadbCommands.
-const mariadbStatus = `SHOW GLOBAL STATUS WHERE Variable_name REGEXP
-'^(Com_.*|Handler_.*|Created_tmp_.*|Innodb_data_fsyncs|Innodb_os_log_written)$';
-SELECT NAME, COUNT FROM information_schema.innodb_metrics WHERE NAME = 'trx_rw_commits'`
+var mariadbStatus = []string{
+	`SHOW GLOBAL STATUS WHERE Variable_name REGEXP '^(Com_.*|Handler_.*|Created_tmp_.*|Innodb_data_fsyncs|Innodb_os_log_written)$'`,
+	`SELECT NAME, COUNT FROM information_schema.innodb_metrics WHERE NAME = 'trx_rw_commits'`,
+}
 
+// mariadbCount looks through a session that stays. What a session has counted is missing for a moment when it ends: MariaDB adds up the
+// sessions that go on after it has read the sum of those that have ended. So a look must not meet the end of the look before.
 func mariadbCount(ctx context.Context, s *Server) (map[string]float64, error) {
-	return s.named(ctx, mariadbStatus)
+	if s.counting.session == nil {
+		var err error
+		if s.counting.session, err = s.mariadbSession(""); err != nil {
+			return nil, err
+		}
+	}
+	out := map[string]float64{}
+	for _, statement := range mariadbStatus {
+		if err := addNumbers(ctx, s.counting.session, statement, out); err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
+}
+
+// addNumbers adds the rows of a statement that are a name and a number.
+func addNumbers(ctx context.Context, db *sql.DB, statement string, to map[string]float64) error {
+	rows, err := db.QueryContext(ctx, statement)
+	if err != nil {
+		return err
+	}
+	defer rows.Close() //nolint:errcheck // rows.Err says it
+	for rows.Next() {
+		var name, value string
+		if err := rows.Scan(&name, &value); err != nil {
+			return err
+		}
+		if n, err := strconv.ParseFloat(value, 64); err == nil {
+			to[name] = n
+		}
+	}
+	return rows.Err()
+}
+
+// mariadbSession is one session of the superuser, which lasts until it is closed; database "" is none.
+func (s *Server) mariadbSession(database string) (*sql.DB, error) {
+	db, err := sql.Open("mysql", "root@unix("+s.socket()+")/"+database+"?multiStatements=true")
+	if err != nil {
+		return nil, err
+	}
+	db.SetMaxOpenConns(1)
+	return db, nil
 }
 
 func mariadbCounters(v map[string]float64) Counters {
@@ -136,7 +200,7 @@ UNION ALL SELECT 'wal_sync', wal_sync FROM pg_stat_wal
 UNION ALL SELECT 'wal_bytes', pg_wal_lsn_diff(pg_current_wal_insert_lsn(), '0/0')`
 
 func postgresCount(ctx context.Context, s *Server) (map[string]float64, error) {
-	if s.lookCost == nil {
+	if s.counting.cost == nil {
 		if err := s.SQL(ctx, "", "SET client_min_messages = error; CREATE EXTENSION IF NOT EXISTS pg_stat_statements"); err != nil {
 			return nil, err
 		}

@@ -96,8 +96,7 @@ type Server struct {
 	busPort int        // of a cluster's node
 	procs   []*process // in the order of their start; the last one is the server itself
 
-	looks    int                // at the counters
-	lookCost map[string]float64 // what one look adds to them
+	counting counting
 }
 
 // class is what differs between the kinds.
@@ -318,13 +317,13 @@ func (s *Server) awaitReady(ctx context.Context) error {
 
 // end signals the server itself, waits for it, and then takes the helpers (epmd) down, in reverse order.
 func (s *Server) end(ctx context.Context, sig syscall.Signal) error {
-	var errs []error
+	errs := []error{s.counting.end()}
 	for i := len(s.procs) - 1; i >= 0; i-- {
 		if err := s.procs[i].end(ctx, sig); err != nil {
 			errs = append(errs, fmt.Errorf("stop %s: %w", s.Kind, err))
 		}
 	}
-	if len(errs) == 0 {
+	if errors.Join(errs...) == nil {
 		s.procs = nil
 		if s.opts.Detached {
 			errs = append(errs, removeIfThere(s.pidFile()))
