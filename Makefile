@@ -20,10 +20,8 @@ export CGO_ENABLED := 0
 # Tests wait for servers more than they compute, so more of them run beside each other than there are cores.
 TEST_FLAGS ?= -p 3 -parallel 4
 # SQLite is C translated to Go: with the race detector inside it tests of its callers take ten times as long.
-# Only that translation goes without; the driver, its callers and all of the project are watched but the two state searches:
-# one goroutine walks a world's states, and watched it takes four times as long.
-SPEC = github.com/millweir/millweir/pkg/taskstate/spec
-RACE = -race $(foreach package,modernc.org/sqlite/lib modernc.org/libc $(SPEC) $(SPEC)/kafka $(SPEC)/search,-gcflags=$(package)=-race=false)
+# Only that translation goes without; the driver and its callers are watched.
+RACE = -race $(foreach package,modernc.org/sqlite/lib modernc.org/libc,-gcflags=$(package)=-race=false)
 # What the coverage counts (scripts/cover); the laboratory and the test packages are not instrumented.
 COVERED = $(subst $() ,$(comma),$(shell go list $(MODULES) | grep -vE '/millweir/(scripts|pkg/labserver)(/|$$)|test$$'))
 # The packages that take longest come first: go test starts them in this order. Vet is lint's. The end-to-end tests stay behind
@@ -31,12 +29,11 @@ COVERED = $(subst $() ,$(comma),$(shell go list $(MODULES) | grep -vE '/millweir
 # takes a core for a minute, and each program of an end-to-end test would begin its own.
 LONG = ./services/ingest-api/gateway ./pkg/streammq ./pkg/taskrun
 TEST_ALL = -vet=off -shuffle=on -timeout 30m $(TEST_FLAGS)
-# What the race detector watches: all but the readers and the splitter, which make text of bytes in one goroutine, and what reads
-# our own sources.
-WATCHED = $(shell go list $(MODULES) | grep -vE '/millweir/pkg/(ingest/(extract/.+|split)|archtest)$$')
-# What is tested as the product is built too, and measured: all but the laboratory and the end-to-end tests, whose programs
-# report no coverage.
-PLAIN = $(shell go list $(MODULES) | grep -vE '/millweir/(scripts|services/millweir/e2e)(/|$$)')
+# What the race detector watches: the product, but for the readers and the splitter, which make text of bytes in one goroutine, the
+# state searches, and what reads our own sources.
+WATCHED = $(shell go list $(MODULES) | grep -vE '/millweir/(scripts/.*|pkg/(ingest/(extract/.+|split)|taskstate/spec.*|archtest))$$')
+# What is tested as the product is built, and measured: all but the end-to-end tests, whose programs report no coverage.
+PLAIN = $(shell go list $(MODULES) | grep -v '/millweir/services/millweir/e2e$$')
 
 .PHONY: help env-example run build test test-quick cover fuzz lint fmt deps screenshots services-up services-down services-status bench bench-peers drills drill soak crashpoints mutants vuln sbom repro image chart chart-settings ci clean FORCE
 

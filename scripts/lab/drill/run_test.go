@@ -94,7 +94,7 @@ func TestNamesChooseDrills(t *testing.T) {
 		require.False(t, names[d.name], d.name)
 		names[d.name] = true
 	}
-	require.Len(t, all, 80)
+	require.Len(t, all, 81)
 	var out, problems bytes.Buffer
 	require.Equal(t, 0, Run(t.Context(), []string{"-list"}, &out, &problems))
 	require.Equal(t, len(all), strings.Count(out.String(), "\n"))

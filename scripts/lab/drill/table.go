@@ -52,7 +52,7 @@ var scenes = []struct {
 	{"stop-api", onStreams, 3, nil, work.StopAPI, "the gateway paused beyond the slack of what it enqueued, again and again"},
 	{"zombie", onStreams, 3, []string{"I6"}, work.Zombie, "a worker paused beyond its leases and woken after the takeover"},
 	{"poison", onStreams, 3, []string{"I6", "I18"}, work.Poison, "a document that kills its worker beside 20 innocent ones"},
-	{"bulk", onStreams, 4, []string{"I6", "I9", "I13", "I15", "I24", "I26"}, work.Bulk, "10,000 DEAD tasks put back by one operation, all workers killed half way"},
+	{"bulk", onRedis, 4, []string{"I6", "I9", "I13", "I15", "I24", "I26"}, work.Bulk, "10,000 DEAD tasks put back by one operation, all workers killed half way"},
 	{"sigterm", onStreams, 3, nil, work.Sigterm, "workers, gateway and all-in-one stopped in the middle of work"},
 	{"commit-unknown", onStreams, 3, loaded, server.CommitUnknown, "the replies to COMMITs cut, before and after the commit, on MariaDB"},
 	{"commit-unknown-postgres", onStreams, 3, loaded, onPostgres(server.CommitUnknown), "the same on Postgres"},
