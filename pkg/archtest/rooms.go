@@ -170,7 +170,7 @@ type home struct {
 // homes keep each client library in one place. Tests may import what they like.
 var homes = []home{
 	{"github.com/gin-gonic/gin/...", []string{"services/ingest-api/..."}, "HTTP bodies only"},
-	{"github.com/go-sql-driver/mysql/...", []string{"pkg/sqldb/mysql", "scripts/..."}, "SQL drivers have one home per dialect"},
+	{"github.com/go-sql-driver/mysql/...", []string{"pkg/sqldb/mysql", "pkg/labserver", "scripts/..."}, "SQL drivers have one home per dialect"},
 	{"github.com/jackc/pgx/v5/...", []string{"pkg/sqldb/postgres", "pkg/ingest/vector/pgvector", "scripts/..."}, "SQL drivers have one home per dialect; vectors have theirs"},
 	{"modernc.org/sqlite/...", []string{"pkg/sqldb/sqlite", "scripts/..."}, "SQL drivers have one home per dialect"},
 	{
