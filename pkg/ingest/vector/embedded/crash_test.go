@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -273,9 +274,16 @@ func TestOneProcessAtATime(t *testing.T) {
 	require.Equal(t, ingest.CodeVector, ingest.AsFailure(err).Code)
 }
 
+// kept is what leaveAChild must not lose: a file that is collected is closed, and the lock goes with it.
+var kept struct {
+	store *embedded.Store
+	child *exec.Cmd
+}
+
 // leaveAChild opens the store, starts a process that has its files, as one has that is between fork and exec, and waits to be killed.
 func leaveAChild(dir string) error {
-	if _, err := embedded.Open(dir, embedded.Options{}); err != nil {
+	var err error
+	if kept.store, err = embedded.Open(dir, embedded.Options{}); err != nil {
 		return err
 	}
 	entries, err := os.ReadDir("/proc/self/fd")
@@ -296,6 +304,9 @@ func leaveAChild(dir string) error {
 	if err := child.Start(); err != nil {
 		return err
 	}
+	kept.child = child
+	runtime.GC()
+	runtime.GC() // runs what the first has found
 	fmt.Println("put 0")
 	select {}
 }
