@@ -285,7 +285,6 @@ func (r *Runner) unwritten(ctx context.Context, o outcome, err error) {
 	if _, thrown := errors.AsType[*panicError](err); !thrown && r.handler(o.h.Task.Type) != nil {
 		o.failure = r.classify(o.h, fmt.Errorf("finish: %w", err))
 	}
-	o.failure.Progress = o.h.At()
 	r.finishBatch(ctx, []outcome{o})
 }
 

@@ -189,7 +189,6 @@ func (r *Runner) validate(h *local.Claim, res Result) (o outcome, ok bool) {
 		crash.Point("worker.in_fail")
 		o.sort, o.failure = outcomeFailure, r.classify(h, res.Err)
 	}
-	o.failure.Progress = h.At() // the last report may not have been written yet
 	return o, true
 }
 

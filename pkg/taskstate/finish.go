@@ -7,8 +7,9 @@ import (
 
 // Holder is who finishes a task: the claim's token and the audit's actor.
 type Holder struct {
-	Token Token
-	Actor Actor
+	Token    Token
+	Actor    Actor
+	Progress Progress // how far its run came; Stage "": as far as the row says
 }
 
 // Holds reports whether the claim is still the one that the row names.
@@ -38,8 +39,7 @@ type Failure struct {
 	Suspend    bool   // a person has to look: no attempt is counted, and it goes before all else
 	Throttled  bool   // the service asked to wait: no attempt is counted
 	RetryAfter time.Duration
-	Stalled    bool     // no progress within the stage's limit
-	Progress   Progress // where the run failed; Stage "": where the row says
+	Stalled    bool // no progress within the stage's limit
 }
 
 // Fail ends an attempt of t: RETRYING, or DEAD when attempts are used up or the cause is permanent, or SUSPENDED.
@@ -59,8 +59,8 @@ func Fail(p Policy, m DBClock, t Task, h Holder, f Failure) Decision {
 		c = again(p, m, t, h, f)
 	}
 	c.LastError, c.ErrorMessage, c.ErrorCode = Shorten(f.Cause), Shorten(f.Message), f.Code
-	if f.Progress.Stage != "" {
-		c.Progress = f.Progress
+	if h.Progress.Stage != "" {
+		c.Progress = h.Progress
 	}
 	return decide(AnswerApplied, c)
 }

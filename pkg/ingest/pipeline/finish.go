@@ -82,14 +82,10 @@ func (w *Worker) complete(m taskstate.DBClock, d taskrun.Done, doc catalog.Locke
 	return out
 }
 
-// switching is how far a document is when its version is to become visible.
-var switching = taskstate.Progress{Stage: ingest.StageSwitch, Percent: 99}
-
 // comeBack lets a run begin again a little later: the base moves to another collection, or has moved (design D26).
 func (w *Worker) comeBack(m taskstate.DBClock, d taskrun.Done) taskstate.Decision {
 	return taskstate.Fail(w.d.Policy, m, d.Task, d.Holder, taskstate.Failure{
-		Progress: switching,
-		Code:     string(ingest.CodeThrottled), Cause: "finish: the knowledge base is moved to another embedding model", Throttled: true, RetryAfter: time.Second,
+		Code: string(ingest.CodeThrottled), Cause: "finish: the knowledge base is moved to another embedding model", Throttled: true, RetryAfter: time.Second,
 		Message: "The knowledge base is just moved to another embedding model; the document goes on by itself.",
 	})
 }
@@ -97,8 +93,7 @@ func (w *Worker) comeBack(m taskstate.DBClock, d taskrun.Done) taskstate.Decisio
 // failHere ends an attempt inside the finish transaction: the next one mends what is missing.
 func (w *Worker) failHere(m taskstate.DBClock, d taskrun.Done, why string) taskstate.Decision {
 	return taskstate.Fail(w.d.Policy, m, d.Task, d.Holder, taskstate.Failure{
-		Progress: switching,
-		Code:     string(ingest.CodeInternal), Cause: "finish: " + why, Message: "The document could not be finished: " + why + ".",
+		Code: string(ingest.CodeInternal), Cause: "finish: " + why, Message: "The document could not be finished: " + why + ".",
 	})
 }
 

@@ -15,10 +15,18 @@ import (
 // failing claims tasks and fails them, all in one call each.
 func (b *bench) failing(f taskstate.Failure, ids ...string) {
 	b.t.Helper()
+	b.failingAt(taskstate.Progress{}, f, ids...)
+}
+
+// failingAt is failing of runs that came so far.
+func (b *bench) failingAt(at taskstate.Progress, f taskstate.Failure, ids ...string) {
+	b.t.Helper()
 	held := map[string]taskstate.Holder{}
 	for _, o := range b.apply(b.claiming("p1"), ids...) {
 		b.fatalIf(o.Err)
-		held[o.TaskID] = b.holder(o.After)
+		h := b.holder(o.After)
+		h.Progress = at
+		held[o.TaskID] = h
 	}
 	for _, o := range b.apply(func(m taskstate.DBClock, t taskstate.Task) taskstate.Decision {
 		return taskstate.Fail(b.p, m, t, held[t.ID], f)
@@ -92,9 +100,7 @@ func testFailures(t *testing.T, b *bench) {
 	}
 
 	b.due(ids...)
-	b.failing(taskstate.Failure{
-		Code: "DOWN", Cause: "dial 10.0.0.2:81: refused", Progress: taskstate.Progress{Stage: "embed", Percent: 40, Processed: 2, Total: 5},
-	}, ids[0])
+	b.failingAt(taskstate.Progress{Stage: "embed", Percent: 40, Processed: 2, Total: 5}, taskstate.Failure{Code: "DOWN", Cause: "dial 10.0.0.2:81: refused"}, ids[0])
 	equal(t, "where it failed", b.get(ids[0]).Progress, taskstate.Progress{Stage: "embed", Percent: 40, Processed: 2, Total: 5})
 	list, err = b.s.FailureGroups(b.ctx, taskstate.System(), taskstate.GroupQuery{Limit: 1})
 	b.fatalIf(err)

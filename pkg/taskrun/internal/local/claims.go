@@ -58,9 +58,9 @@ type Claim struct {
 	done       bool   // its goroutine has returned
 }
 
-// Holder is who finishes it.
+// Holder is who finishes it, and how far it is: the last report may not have been written yet.
 func (h *Claim) Holder(process string) taskstate.Holder {
-	return taskstate.Holder{Token: h.Token, Actor: Worker(process)}
+	return taskstate.Holder{Token: h.Token, Actor: Worker(process), Progress: h.At()}
 }
 
 // Worker is the audit's name of this process.
