@@ -139,7 +139,7 @@ func (d operationData) MatchedCount() int64 {
 func (h *Handler) operationStep(p *page) error {
 	id, step := p.r.PathValue("id"), p.r.PathValue("step")
 	if step != "pause" && step != "resume" && step != "stop" {
-		return refuse(http.StatusNotFound, "NOT_FOUND", "there is no such step")
+		return noSuchStep()
 	}
 	if err := p.call(http.MethodPost, under(bulkPath, id, step), nil, nil, nil); err != nil {
 		return err

@@ -230,3 +230,6 @@ func (p *page) readForm() error {
 func refuse(status int, code, message string) error {
 	return &Refusal{wire.Problem{Status: status, Code: code, Message: message}}
 }
+
+// noSuchStep refuses a step that no form of ours asks for.
+func noSuchStep() error { return refuse(http.StatusNotFound, "NOT_FOUND", "there is no such step") }

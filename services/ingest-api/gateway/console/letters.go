@@ -1,6 +1,7 @@
 package console
 
 import (
+	"maps"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -18,8 +19,12 @@ type deadLettersData struct {
 }
 
 func (h *Handler) deadLetters(p *page) error {
-	d := deadLettersData{}
-	list, err := rows[wire.DeadLetter](p.limited(), "/internal/dlq", "source", "task", "error")
+	return p.showDeadLetters(deadLettersData{}, "source", "task", "error")
+}
+
+// showDeadLetters shows the dead letters that fit these parameters of the address.
+func (p *page) showDeadLetters(d deadLettersData, params ...string) error {
+	list, err := rows[wire.DeadLetter](p.limited(), "/internal/dlq", params...)
 	if d.Missing = absent(err); d.Missing != "" {
 		return p.show("deadletters", p.T("Dead letters"), d)
 	}
@@ -40,21 +45,13 @@ func (h *Handler) deadLettersStep(p *page) error {
 	in.All = in.Source+in.Task+in.Error == ""
 	step := p.form.Get("step")
 	if step != "replay" && step != "drop" {
-		return refuse(http.StatusNotFound, "NOT_FOUND", "there is no such step")
+		return noSuchStep()
 	}
 	var did wire.BulkResult
 	if err := p.call(http.MethodPost, "/internal/dlq/"+step, nil, in, &did); err != nil {
 		return err
 	}
-	d := deadLettersData{Result: p.bulkDone(did), Skipped: did.Skipped}
-	var err error
-	if d.List, err = rows[wire.DeadLetter](p.limited(), "/internal/dlq"); err != nil {
-		return err
-	}
-	if err := p.get("/internal/dlq/stats", nil, &d.Stats); err != nil {
-		return err
-	}
-	return p.show("deadletters", p.T("Dead letters"), d)
+	return p.showDeadLetters(deadLettersData{Result: p.bulkDone(did), Skipped: did.Skipped})
 }
 
 func (h *Handler) deadLetterStep(p *page) error {
@@ -67,7 +64,7 @@ func (h *Handler) deadLetterStep(p *page) error {
 	case "drop":
 		err = p.call(http.MethodDelete, path, p.because(), nil, nil)
 	default:
-		err = refuse(http.StatusNotFound, "NOT_FOUND", "there is no such step")
+		err = noSuchStep()
 	}
 	if err != nil {
 		return err
@@ -138,8 +135,10 @@ func (p *page) ofTopic() topicLettersData {
 // Path is the address below Path of a step of one of these dead letters.
 func (d topicLettersData) Path(id, step string) string { return under(d.At, id, step) + d.Kind }
 
-func (h *Handler) topicLetters(p *page) (err error) {
-	d := p.ofTopic()
+func (h *Handler) topicLetters(p *page) error { return p.showTopicLetters(p.ofTopic()) }
+
+// showTopicLetters shows the dead letters of a topic that fit the filter of the address.
+func (p *page) showTopicLetters(d topicLettersData) (err error) {
 	if d.List, err = rows[wire.TopicDeadLetter](p.limited(), p.lettersOf()+"/letters", letterFilter()...); err != nil {
 		return err
 	}
@@ -150,7 +149,7 @@ func (h *Handler) topicLetters(p *page) (err error) {
 func (h *Handler) topicLettersStep(p *page) error {
 	step := p.form.Get("step")
 	if step != "replay" && step != "drop" {
-		return refuse(http.StatusNotFound, "NOT_FOUND", "there is no such step")
+		return noSuchStep()
 	}
 	in := wire.TopicDeadLetterBulk{Group: p.Param("group"), Key: p.Param("key"), Unreplayed: p.Param("unreplayed") != "", Bulk: p.bulkOf(p.Param("error"))}
 	if text := p.Param("partition"); text != "" {
@@ -167,11 +166,7 @@ func (h *Handler) topicLettersStep(p *page) error {
 	}
 	d := p.ofTopic()
 	d.Result, d.Skipped = p.bulkDone(did), did.Skipped
-	var err error
-	if d.List, err = rows[wire.TopicDeadLetter](p.limited(), p.lettersOf()+"/letters", letterFilter()...); err != nil {
-		return err
-	}
-	return p.show("topicletters", p.T("Dead letters of %s", p.Clip(d.Topic, 80)), d)
+	return p.showTopicLetters(d)
 }
 
 // topicLetterData is one dead letter of a topic.
@@ -201,12 +196,10 @@ func (h *Handler) topicLetterStep(p *page) error {
 	case "replay":
 		err = p.call(http.MethodPost, path+"/replay", q, nil, nil)
 	case "drop":
-		if why := p.because().Get("reason"); why != "" {
-			q.Set("reason", why)
-		}
+		maps.Copy(q, p.because())
 		err = p.call(http.MethodDelete, path, q, nil, nil)
 	default:
-		err = refuse(http.StatusNotFound, "NOT_FOUND", "there is no such step")
+		err = noSuchStep()
 	}
 	if err != nil {
 		return err

@@ -227,7 +227,7 @@ func (h *Handler) workers(p *page) error {
 func (h *Handler) workerStep(p *page) error {
 	step := p.r.PathValue("step")
 	if step != "drain" && step != "resume" {
-		return refuse(http.StatusNotFound, "NOT_FOUND", "there is no such step")
+		return noSuchStep()
 	}
 	if err := p.call(http.MethodPost, under("/internal/workers", p.r.PathValue("worker"), step), nil, nil, nil); err != nil {
 		return err

@@ -94,7 +94,7 @@ func (h *Handler) selected(p *page) error {
 	step, ids := p.form.Get("step"), p.form["task"]
 	switch {
 	case step != "retry" && step != "cancel":
-		return refuse(http.StatusNotFound, "NOT_FOUND", "there is no such step")
+		return noSuchStep()
 	case len(ids) == 0:
 		return refuse(http.StatusUnprocessableEntity, "INVALID_FIELD", "no task is selected; choose some with the boxes before them")
 	case len(ids) > maxSelected:

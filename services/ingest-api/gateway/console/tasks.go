@@ -215,7 +215,7 @@ func (h *Handler) taskStep(p *page) error {
 	case "delete":
 		err = p.call(http.MethodDelete, under(operatorTasks, id), nil, nil, nil)
 	default:
-		err = refuse(http.StatusNotFound, "NOT_FOUND", "there is no such step")
+		err = noSuchStep()
 	}
 	if err != nil {
 		return err
