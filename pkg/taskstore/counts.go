@@ -130,19 +130,24 @@ func (s *Store) count(ctx context.Context, tx taskstate.Tx, n counts) error {
 	return nil
 }
 
+// countInto reads rows of a status and a number.
+func countInto(out map[taskstate.Status]int64) func(*sql.Rows) error {
+	return func(rows *sql.Rows) error {
+		var status taskstate.Status
+		var n int64
+		err := rows.Scan(&status, &n)
+		out[status] = n
+		return err
+	}
+}
+
 // Counts implements taskstate.Store. It looks at no task.
 func (s *Store) Counts(ctx context.Context, scope taskstate.Scope, base string) (map[taskstate.Status]int64, error) {
 	user := userOf(scope)
 	if user == "" && base == "" {
 		return read(ctx, s, "count tasks", func(ctx context.Context, tx taskstate.Tx) (map[taskstate.Status]int64, error) {
 			out := map[taskstate.Status]int64{}
-			return out, sqldb.Each(ctx, tx, func(rows *sql.Rows) error {
-				var status taskstate.Status
-				var n int64
-				err := rows.Scan(&status, &n)
-				out[status] = n
-				return err
-			}, s.queries.Get("Counts"))
+			return out, sqldb.Each(ctx, tx, countInto(out), s.queries.Get("Counts"))
 		})
 	}
 	parts := sqldb.Parts{"scope": {}, "base": {}, "owners": {}}
@@ -272,13 +277,7 @@ func (s *Store) Count(ctx context.Context, scope taskstate.Scope, q taskstate.Qu
 	}
 	err := s.Read(ctx, func(ctx context.Context, tx taskstate.Tx) error {
 		clear(counts)
-		return sqldb.Each(ctx, tx, func(rows *sql.Rows) error {
-			var status taskstate.Status
-			var n int64
-			err := rows.Scan(&status, &n)
-			counts[status] = n
-			return err
-		}, count.Text, count.Args...)
+		return sqldb.Each(ctx, tx, countInto(counts), count.Text, count.Args...)
 	})
 	if err != nil {
 		return nil, fmt.Errorf("count tasks: %w", err)
