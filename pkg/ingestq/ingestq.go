@@ -179,7 +179,7 @@ type Place struct {
 
 // Locator is a Publisher that can say where deliveries are.
 type Locator interface {
-	// Locate returns where the delivery of an id is; nil: it was settled, or is none of this queue's.
+	// Locate returns where the delivery of an id is; nil: it was acknowledged, or is none of this queue's.
 	Locate(ctx context.Context, id string) (*Place, error)
 }
 
