@@ -24,6 +24,10 @@ const (
 	// so that nobody takes one while its server is being restarted.
 	portFrom, portTo = 26000, 32000
 	tempPrefix       = "millweir-lab-"
+
+	memory     = "/dev/shm"
+	memoryRoom = 8 << 30 // what it must have: several packages are tested at once, and a server of each kind takes up to 400 MB
+	tmpfs      = 0x01021994
 )
 
 // CacheDir is where things live that are costly to make and the same for every run: downloads and data templates.
@@ -45,6 +49,9 @@ func inCache(name string) (string, error) {
 	return filepath.Join(dir, name), err
 }
 
+// tempAtStart is the temp folder as the process was told, whatever Main tells its tests.
+var tempAtStart = os.TempDir()
+
 // held keeps locks for the life of the process: the kernel lets them go when it ends.
 var held struct {
 	sync.Mutex
@@ -52,9 +59,38 @@ var held struct {
 	dirs  []string
 }
 
+// memoryDir makes a folder in memory for the files of this process; "" when there is no room or no program could be started there.
+func memoryDir() (string, error) {
+	const noExec = 8 // ST_NOEXEC
+	var st syscall.Statfs_t
+	err := syscall.Statfs(memory, &st)
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", nil
+	}
+	if err != nil {
+		return "", fmt.Errorf("room of %s: %w", memory, err)
+	}
+	if st.Type != tmpfs || st.Flags&noExec != 0 || st.Bavail*uint64(st.Bsize) < memoryRoom || available() < memoryRoom {
+		return "", nil
+	}
+	return tempDirIn(memory, "test")
+}
+
+// available is how much memory the system can still give, in bytes; 0 if it does not say.
+func available() (n uint64) {
+	text, _ := os.ReadFile("/proc/meminfo")
+	for line := range strings.Lines(string(text)) {
+		if _, err := fmt.Sscanf(line, "MemAvailable: %d kB", &n); err == nil {
+			return n << 10
+		}
+	}
+	return 0
+}
+
 // tempDir makes a folder that the system users can reach, locked by this process, and removes those of dead processes.
-func tempDir(kind string) (string, error) {
-	base := reachableTemp()
+func tempDir(kind string) (string, error) { return tempDirIn(reachableTemp(), kind) }
+
+func tempDirIn(base, kind string) (string, error) {
 	sweepTemp(base)
 	dir, err := os.MkdirTemp(base, "millweir-new-")
 	if err != nil {
@@ -91,7 +127,7 @@ func sweepTemp(base string) {
 
 // reachableTemp is the temp folder if other users can enter it, else /var/tmp.
 func reachableTemp() string {
-	base, err := filepath.Abs(os.TempDir())
+	base, err := filepath.Abs(tempAtStart)
 	if err != nil {
 		return "/var/tmp"
 	}

@@ -99,6 +99,7 @@ func postgresCommands(s *Server) ([]command, error) {
 	args := []string{
 		"-D", s.data(), "-p", strconv.Itoa(s.Port), "-c", "listen_addresses=" + loopback,
 		"-c", "unix_socket_directories=", "-c", "max_connections=300", "-c", "timezone=UTC",
+		"-c", "dynamic_shared_memory_type=mmap", // in the data folder: what a killed server leaves is removed with it
 	}
 	if s.class.count != nil {
 		args = append(args, "-c", "shared_preload_libraries=pg_stat_statements")

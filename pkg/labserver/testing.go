@@ -45,6 +45,10 @@ var (
 
 	redisNext, tlsNext atomic.Int64
 
+	// inMemory is where the files of this process are; "": on disk. Those of Private servers are on disk: they are killed, looked
+	// at and counted, and MariaDB writes its log another way into memory.
+	inMemory string
+
 	sharedCluster struct {
 		once    sync.Once
 		cluster *Cluster
@@ -61,8 +65,15 @@ func NoLeaks() error { return goleak.Find(goleak.IgnoreTopFunction(Watcher)) }
 
 // Main is the whole TestMain of a package that uses this one: it runs the tests, stops the servers and, if all passed,
 // runs the checks of what the tests have left, such as NoLeaks; an error of one fails the package.
+// The files of tests and of the servers that they share are in memory where there is room.
 // Without it the servers still die with the process; only their folders stay until the next run.
 func Main(m *testing.M, checks ...func() error) {
+	var err error
+	if inMemory, err = memoryDir(); err != nil {
+		fmt.Fprintln(os.Stderr, err) // the disk is slower, not wrong
+	} else if inMemory != "" {
+		_ = os.Setenv("TMPDIR", inMemory)
+	}
 	code := m.Run() // the testing package keeps it
 	endShared()
 	if code != 0 {
@@ -245,7 +256,13 @@ func (sh *shared) get(t testing.TB) *Server {
 		// Not the test's context: the server outlives this test.
 		ctx, cancel := context.WithTimeout(context.Background(), testStartTimeout)
 		defer cancel()
-		sh.server, sh.err = Start(ctx, sh.kind, sh.opts)
+		opts := sh.opts
+		if inMemory != "" {
+			if opts.Dir, sh.err = tempDirIn(inMemory, string(sh.kind)); sh.err != nil {
+				return
+			}
+		}
+		sh.server, sh.err = Start(ctx, sh.kind, opts)
 	})
 	if sh.err != nil {
 		t.Fatal(sh.err)
