@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/gin-gonic/gin"
 	"github.com/goccy/go-yaml"
@@ -31,8 +32,22 @@ type Document struct {
 	page []byte // /docs
 }
 
-// Load merges the files and fills in what the code knows better: error codes, answers, lists, the version.
+// Load is the description with the program's version in it.
 func Load(version string) (*Document, error) {
+	whole, err := described()
+	if err != nil {
+		return nil, err
+	}
+	root, info := maps.Clone(whole), maps.Clone(Child(whole, "info"))
+	root["info"], info["version"] = info, cmp.Or(version, "dev")
+	d := &Document{Root: root, JSON: web.Render(root), etag: web.ETag(root)}
+	d.page = docsPage(root)
+	return d, nil
+}
+
+// described merges the files and fills in what the code knows better: error codes, answers, lists. The objects are shared by
+// all documents and not to be changed.
+var described = sync.OnceValues(func() (Object, error) {
 	root := Object{}
 	files, err := openAPIFiles.ReadDir("openapi")
 	if err != nil {
@@ -51,16 +66,13 @@ func Load(version string) (*Document, error) {
 			return nil, fmt.Errorf("%s: %w", f.Name(), err)
 		}
 	}
-	Child(root, "info")["version"] = cmp.Or(version, "dev")
 	expandLists(root) // in place
 	describeErrors(root)
 	if err := describeAnswers(root); err != nil {
 		return nil, err
 	}
-	d := &Document{Root: root, JSON: web.Render(root), etag: web.ETag(root)}
-	d.page = docsPage(root)
-	return d, nil
-}
+	return root, nil
+})
 
 // merge adds part to root; objects are joined, anything else may stand only once.
 func merge(root, part Object) error {
@@ -82,14 +94,12 @@ func merge(root, part Object) error {
 	return nil
 }
 
-// Child is the object under key; it is made when it is missing.
+// Child is the object under key; an empty one when there is none.
 func Child(o Object, key string) Object {
 	if c, ok := o[key].(Object); ok {
 		return c
 	}
-	c := Object{}
-	o[key] = c
-	return c
+	return Object{}
 }
 
 // expandLists replaces {$ref: "#/x-list/Task"} by the form of every list.

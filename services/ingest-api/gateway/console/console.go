@@ -19,6 +19,7 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/millweir/millweir/pkg/auth"
@@ -78,7 +79,7 @@ type Config struct {
 // Handler serves the console. It is safe for concurrent use.
 type Handler struct {
 	cfg    Config
-	pages  map[string]*template.Template // by name, each with the layout
+	pages  map[string]*template.Template // see parsed
 	assets map[string]asset              // by name with the hash
 	named  map[string]string             // plain name → name with the hash
 	mux    *http.ServeMux
@@ -89,10 +90,20 @@ type handlerFunc func(p *page) error
 
 // New makes a console.
 func New(cfg Config) (*Handler, error) {
-	h := &Handler{cfg: cfg, pages: map[string]*template.Template{}, mux: http.NewServeMux()}
+	h := &Handler{cfg: cfg, mux: http.NewServeMux()}
 	if err := h.loadAssets(); err != nil {
 		return nil, err
 	}
+	var err error
+	if h.pages, err = parsed(); err != nil {
+		return nil, err
+	}
+	h.route()
+	return h, nil
+}
+
+// parsed are the pages' templates by name, each with the layout.
+var parsed = sync.OnceValues(func() (map[string]*template.Template, error) {
 	layout, err := template.New("layout").ParseFS(templateFiles, "templates/layout.html", "templates/parts.html")
 	if err != nil {
 		return nil, err
@@ -101,6 +112,7 @@ func New(cfg Config) (*Handler, error) {
 	if err != nil {
 		return nil, err
 	}
+	pages := map[string]*template.Template{}
 	for _, file := range names {
 		own, err := layout.Clone()
 		if err == nil {
@@ -109,11 +121,10 @@ func New(cfg Config) (*Handler, error) {
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", file, err)
 		}
-		h.pages[strings.TrimSuffix(strings.TrimPrefix(file, "templates/"), ".html")] = own
+		pages[strings.TrimSuffix(strings.TrimPrefix(file, "templates/"), ".html")] = own
 	}
-	h.route()
-	return h, nil
-}
+	return pages, nil
+})
 
 // route puts the screens at their addresses.
 func (h *Handler) route() {
