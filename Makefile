@@ -52,6 +52,8 @@ bin/millweir-cli: FORCE
 bin/%: FORCE
 	go build $(GOFLAGS_BUILD) -o $@ ./services/$*
 
+# The heap of a test is small and the machine's memory is not: fewer collections take a sixth of the processor time less.
+test: export GOGC = 400
 test: deps ## install or start what the tests need, run them all with the race detector and as the product is built, check the coverage
 	@mkdir -p $(RUN)
 	@# Not at once: the counters of a coverage are atomic under the detector, which orders what it is to find unordered and takes
