@@ -4,12 +4,14 @@
 // the session, and shows what that says: who may do what, what is allowed and what went wrong is judged there. The package has no
 // database, no store, and no rule of its own. Handler.Serve is the entry point.
 //
-// page.go is what every page has, session.go who looks, caller.go how the API is asked, texts.go the words in both languages;
+// page.go is what every page has, session.go who looks, caller.go how the API is asked, package chinese what is said in Chinese, package drawing what is drawn;
 // the rest is a file for each group of screens.
 package console
 
 import (
+	"crypto/sha256"
 	"embed"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"html/template"
@@ -18,6 +20,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/url"
+	"path"
 	"strings"
 	"sync"
 	"time"
@@ -244,3 +247,49 @@ func refuse(status int, code, message string) error {
 
 // noSuchStep refuses a step that no form of ours asks for.
 func noSuchStep() error { return refuse(http.StatusNotFound, "NOT_FOUND", "there is no such step") }
+
+//go:embed assets
+var assetFiles embed.FS
+
+// asset is a file for browsers.
+type asset struct {
+	kind string // media type
+	body []byte
+}
+
+// assetKinds are the media types by the end of a name.
+var assetKinds = map[string]string{".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".svg": "image/svg+xml"}
+
+// loadAssets names every file by its content.
+func (h *Handler) loadAssets() error {
+	h.assets, h.named = map[string]asset{}, map[string]string{}
+	files, err := assetFiles.ReadDir("assets")
+	if err != nil {
+		return err
+	}
+	for _, f := range files {
+		body, err := assetFiles.ReadFile("assets/" + f.Name())
+		if err != nil {
+			return err
+		}
+		sum := sha256.Sum256(body)
+		end := path.Ext(f.Name())
+		name := strings.TrimSuffix(f.Name(), end) + "." + hex.EncodeToString(sum[:8]) + end
+		h.assets[name], h.named[f.Name()] = asset{kind: assetKinds[end], body: body}, name
+	}
+	return nil
+}
+
+// serveAsset sends a file of ours; its name says its content, so it never changes.
+func (h *Handler) serveAsset(w http.ResponseWriter, r *http.Request) {
+	a, ok := h.assets[r.PathValue("name")]
+	if !ok {
+		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+		w.WriteHeader(http.StatusNotFound)
+		_, _ = w.Write([]byte("no such file; load the page again\n"))
+		return
+	}
+	w.Header().Set("Content-Type", a.kind)
+	w.Header().Set("Cache-Control", "public, max-age=31536000, immutable")
+	_, _ = w.Write(a.body)
+}

@@ -11,8 +11,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/millweir/millweir/pkg/taskstate"
 	"github.com/millweir/millweir/pkg/wire"
+	"github.com/millweir/millweir/services/ingest-api/gateway/console/chinese"
 	"github.com/millweir/millweir/services/ingest-api/gateway/web"
 )
 
@@ -62,12 +62,12 @@ func TestTextsAreInBothLanguages(t *testing.T) {
 	wanted := used(t)
 	require.Greater(t, len(wanted), 200, "the forms above find no texts")
 	for text := range wanted {
-		zh, ok := chinese[text]
+		zh, ok := chinese.Texts[text]
 		require.True(t, ok, "%q has no Chinese text", text)
 		require.Equal(t, verb.FindAllString(text, -1), verb.FindAllString(zh, -1), "%q", text)
 		require.NotEmpty(t, zh)
 	}
-	for text := range chinese {
+	for text := range chinese.Texts {
 		require.True(t, wanted[text], "%q is used nowhere", text)
 	}
 }
@@ -76,10 +76,10 @@ func TestTextsAreInBothLanguages(t *testing.T) {
 func TestErrorCodesAreInChinese(t *testing.T) {
 	t.Parallel()
 	for code := range web.Kinds {
-		require.NotEmpty(t, chineseCodes[code].message, code)
-		require.NotEmpty(t, chineseCodes[code].remedy, code)
+		require.NotEmpty(t, chinese.Codes[code].Message, code)
+		require.NotEmpty(t, chinese.Codes[code].Remedy, code)
 	}
-	for code := range chineseCodes {
+	for code := range chinese.Codes {
 		require.Contains(t, web.Kinds, code, "the API has no such code")
 	}
 	zh, en := page{Look: look{Lang: "zh"}}, page{Look: look{Lang: "en"}}
@@ -100,36 +100,6 @@ func TestAssets(t *testing.T) {
 		require.NotRegexp(t, `(?i)https?://(?:[^w]|w[^w])`, string(a.body), "%s names another host", name)
 	}
 	require.LessOrEqual(t, sum, 100<<10)
-}
-
-func TestTimelineIsDrawnToScale(t *testing.T) {
-	t.Parallel()
-	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
-	change := func(after time.Duration, to taskstate.Status) wire.Transition {
-		return wire.Transition{ToStatus: to, CreatedAt: wire.At(at.Add(after))}
-	}
-	log := []wire.Transition{change(0, taskstate.StatusQueued), change(time.Second, taskstate.StatusRunning), change(4*time.Second, taskstate.StatusRetrying)}
-	d := drawTimeline(log, at.Add(10*time.Second))
-	require.Len(t, d.Spans, 3)
-	require.Equal(t, 10*time.Second, d.Whole)
-	for i, want := range []struct {
-		wait time.Duration
-		x, w float64
-		open bool
-	}{{time.Second, 0, 100, false}, {3 * time.Second, 100, 300, false}, {6 * time.Second, 400, 600, true}} {
-		s := d.Spans[i]
-		require.Equal(t, want.wait, s.Wait)
-		require.InDelta(t, want.x, s.X, 0.001)
-		require.InDelta(t, want.w, s.W, 0.001)
-		require.Equal(t, want.open, s.Open)
-	}
-	require.Equal(t, []time.Duration{0, 2500 * time.Millisecond, 5 * time.Second, 7500 * time.Millisecond, 10 * time.Second}, d.Ticks)
-
-	ended := drawTimeline(append(log, change(5*time.Second, taskstate.StatusDead)), at.Add(time.Hour))
-	require.Equal(t, 5*time.Second, ended.Whole, "the end is the end")
-	require.False(t, ended.Spans[3].Open)
-	require.Empty(t, drawTimeline(nil, at).Spans)
-	require.Len(t, drawTimeline(log[:1], at).Spans, 1, "no time has passed, and nothing is divided by it")
 }
 
 func TestHitsAreCutAtTheWordsFound(t *testing.T) {

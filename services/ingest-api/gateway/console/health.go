@@ -8,6 +8,7 @@ import (
 
 	"github.com/millweir/millweir/pkg/process"
 	"github.com/millweir/millweir/pkg/wire"
+	"github.com/millweir/millweir/services/ingest-api/gateway/console/chinese"
 )
 
 // checksPath is where checks of the installation are asked for.
@@ -180,7 +181,7 @@ func (p *page) MendText(what string) string {
 
 // RuleText is a rule's sentence in the person's language; English where there is no other.
 func (p *page) RuleText(r wire.CheckRule) string {
-	if zh, ok := ruleTexts[r.Rule]; ok && p.Look.Lang == "zh" {
+	if zh, ok := chinese.Rules[r.Rule]; ok && p.Look.Lang == "zh" {
 		return zh
 	}
 	return r.Sentence
@@ -189,7 +190,7 @@ func (p *page) RuleText(r wire.CheckRule) string {
 // WhyNotJudged says why a rule could not judge, in the person's language; English where there is no other. Empty: it could.
 func (p *page) WhyNotJudged(r wire.CheckRule) string {
 	why := string(r.NotJudged)
-	if zh, ok := notJudgedTexts[why]; ok && p.Look.Lang == "zh" {
+	if zh, ok := chinese.NotJudged[why]; ok && p.Look.Lang == "zh" {
 		return zh
 	}
 	return why

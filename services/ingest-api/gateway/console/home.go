@@ -9,6 +9,7 @@ import (
 
 	"github.com/millweir/millweir/pkg/taskstate"
 	"github.com/millweir/millweir/pkg/wire"
+	"github.com/millweir/millweir/services/ingest-api/gateway/console/drawing"
 )
 
 // homeData is what waits, why, and what has failed.
@@ -19,8 +20,8 @@ type homeData struct {
 	MoreOf   bool // there are more bases than are shown
 	Due      []wire.Task
 	Failures wire.List[wire.FailureGroup]
-	Plots    []plot     // of the last hour and day; none: not an operator
-	Pace     *wire.Pace // nil: the same
+	Plots    []drawing.History // of the last hour and day; none: not an operator
+	Pace     *wire.Pace        // nil: the same
 }
 
 func (h *Handler) home(p *page) error {
@@ -63,7 +64,7 @@ func (h *Handler) home(p *page) error {
 			if err := p.get(operatorTasks+"/history", url.Values{"span": {span}}, &past); err != nil {
 				return err
 			}
-			d.Plots = append(d.Plots, drawPlot(past, span == "day"))
+			d.Plots = append(d.Plots, drawing.OfHistory(past, span == "day"))
 		}
 	}
 	p.Section = "home"

@@ -12,6 +12,7 @@ import (
 
 	"github.com/millweir/millweir/pkg/auth"
 	"github.com/millweir/millweir/pkg/wire"
+	"github.com/millweir/millweir/services/ingest-api/gateway/console/chinese"
 )
 
 // page is one request for a page, and what its template sees.
@@ -172,7 +173,7 @@ func (p *page) here() string {
 // T is a text in the person's language.
 func (p *page) T(text string, args ...any) string {
 	if p.Look.Lang == "zh" {
-		if zh, ok := chinese[text]; ok {
+		if zh, ok := chinese.Texts[text]; ok {
 			text = zh
 		}
 	}
@@ -416,4 +417,18 @@ func (p *page) Clip(text any, most int) string {
 		return string(runes)
 	}
 	return string(runes[:most]) + "…"
+}
+
+// CodeText is what an error code says, in Chinese; empty: the language is another one, whose words the API has said itself, or the code is
+// not known.
+func (p *page) CodeText(code any) string { return p.code(code).Message }
+
+// CodeRemedy is what to do about an error code, in Chinese; empty as with CodeText.
+func (p *page) CodeRemedy(code any) string { return p.code(code).Remedy }
+
+func (p *page) code(code any) chinese.Code {
+	if p.Look.Lang != "zh" {
+		return chinese.Code{}
+	}
+	return chinese.Codes[fmt.Sprint(code)]
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/millweir/millweir/pkg/taskstate"
 	"github.com/millweir/millweir/pkg/wire"
+	"github.com/millweir/millweir/services/ingest-api/gateway/console/drawing"
 )
 
 const (
@@ -149,7 +150,7 @@ type taskData struct {
 	Task        wire.Task
 	Document    *wire.Document
 	Log         wire.List[wire.Transition]
-	Timeline    timeline
+	Timeline    drawing.Timeline
 	Inspected   *wire.InspectedTask // nil: not an operator
 	JSON        string
 }
@@ -172,7 +173,7 @@ func (h *Handler) task(p *page) error {
 			return err
 		}
 	}
-	d.Timeline = drawTimeline(d.Log.Items, d.Explanation.Now.Time)
+	d.Timeline = drawing.OfLog(d.Log.Items, d.Explanation.Now.Time)
 	source := path
 	if p.Who.Operator() {
 		source = under(operatorTasks, id)

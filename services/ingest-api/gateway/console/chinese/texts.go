@@ -1,9 +1,9 @@
-package console
+// Package chinese has what the console says in Chinese. It is data alone; the console's tests find what is missing or left over.
+package chinese
 
-// chinese has every text of the console. The English text is its own key; a test finds texts that are missing or left over.
-// What the API says in messages is English in both; explanations are said from their templates, and the words of its error codes are in
-// codes.go.
-var chinese = map[string]string{
+// Texts has every text of the console. The English text is its own key. What the API says in messages is English in both languages;
+// explanations are said from their templates.
+var Texts = map[string]string{
 	"This did not work": "未能完成",
 	"Log in":            "登录",
 	"Names and texts of documents, and the words of errors, are hidden here: this key or log-in has the scope status. An operator can give the scope read.": "此处隐藏文档的名称、内容以及错误详情：该密钥或登录的权限范围为 status。运维人员可授予 read 权限。",

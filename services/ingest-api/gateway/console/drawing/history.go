@@ -1,4 +1,5 @@
-package console
+// Package drawing lays out what the console draws: numbers over time, and a task's log. Templates make SVG of it.
+package drawing
 
 import (
 	"slices"
@@ -13,19 +14,19 @@ const (
 	plotGap    = 0.2 // of a bar's place, between two
 )
 
-// plot is what ended in each part of the last hour or day, drawn as bars, and how long it took, drawn beside them.
-type plot struct {
+// History is what ended in each part of the last hour or day, drawn as bars, and how long it took, drawn beside them.
+type History struct {
 	Day        bool
-	Bars       []bar
+	Bars       []Bar
 	Most       int64 // that ended in one part: the top of the drawing
 	Longest    time.Duration
-	Rows       []bar // parts in which anything happened, the newest first: the table behind the drawings
+	Rows       []Bar // parts in which anything happened, the newest first: the table behind the drawings
 	Done, Dead int64
 	AtLeast    bool // the numbers are higher
 }
 
-// bar is one part of a plot. Y is where a bar begins, from above, H its height.
-type bar struct {
+// Bar is one part of a History. Y is where a bar begins, from above, H its height.
+type Bar struct {
 	At           time.Time
 	Done, Dead   int64
 	AtLeast      bool
@@ -38,12 +39,12 @@ type bar struct {
 	SlowY, SlowH float64 // from half to 95 %, on top of it
 }
 
-// drawPlot draws a history.
-func drawPlot(h wire.History, day bool) plot {
-	p := plot{Day: day}
+// OfHistory draws what the API says of the last hour or day.
+func OfHistory(h wire.History, day bool) History {
+	p := History{Day: day}
 	width := plotWidth / max(float64(len(h.Buckets)), 1)
 	for i, b := range h.Buckets {
-		x := bar{At: b.At.Time, Done: b.Succeeded, Dead: b.Dead, AtLeast: b.AtLeast, Sampled: b.Sampled, X: float64(i) * width, W: width * (1 - plotGap)}
+		x := Bar{At: b.At.Time, Done: b.Succeeded, Dead: b.Dead, AtLeast: b.AtLeast, Sampled: b.Sampled, X: float64(i) * width, W: width * (1 - plotGap)}
 		x.Half, x.Slow = seconds(b.SecondsHalf), seconds(b.SecondsMost)
 		p.Most, p.Longest = max(p.Most, x.Done+x.Dead), max(p.Longest, x.Slow)
 		p.Done, p.Dead, p.AtLeast = p.Done+x.Done, p.Dead+x.Dead, p.AtLeast || x.AtLeast

@@ -1,15 +1,7 @@
-package console
+package chinese
 
-import (
-	"maps"
-	"slices"
-)
-
-// RuleIDs are the numbers of the rules that have a sentence in Chinese, sorted.
-func RuleIDs() []string { return slices.Sorted(maps.Keys(ruleTexts)) }
-
-// ruleTexts are the sentences of the rules in Chinese, by their numbers. A test compares the numbers with the rules that a check judges.
-var ruleTexts = map[string]string{
+// Rules are the sentences of the rules of a check (fsck.IDs), by their numbers.
+var Rules = map[string]string{
 	"I1":  "每个任务的日志以接受开始，每一步从上一步的终点开始，并且是契约第 2 节允许该方做出的变更",
 	"I2":  "数据行中的状态、尝试次数、崩溃次数、栅栏号和下次重试时间与其最后一次变更一致",
 	"I3":  "栅栏号在每次认领和接管时加一，其他情况下不变",
@@ -59,11 +51,8 @@ var ruleTexts = map[string]string{
 	"L6":  "Redis 丢失之后，每个等待的任务在 15 秒内被再次承诺",
 }
 
-// NotJudgedWhys are the reasons for which a rule could not judge that have words in Chinese, sorted.
-func NotJudgedWhys() []string { return slices.Sorted(maps.Keys(notJudgedTexts)) }
-
-// notJudgedTexts are these reasons in Chinese, by the words of package fsck. A test compares them with those that fsck says.
-var notJudgedTexts = map[string]string{
+// NotJudged are the reasons for which a rule could not judge, by the words of package fsck.
+var NotJudged = map[string]string{
 	"only with the history":                        "仅在同时检查任务日志时判断",
 	"needs RABBITMQ_URL, where the copies are":     "需要 RABBITMQ_URL，副本在那里",
 	"the outbox is empty":                          "发件箱为空",

@@ -1,4 +1,4 @@
-package console
+package drawing
 
 import (
 	"time"
@@ -10,17 +10,17 @@ import (
 // timelineWidth is the width of a drawing in its own units.
 const timelineWidth = 1000
 
-// timeline is a task's log drawn to scale: one span for each status, as wide as it lasted.
-type timeline struct {
-	Spans      []span
+// Timeline is a task's log drawn to scale: one span for each status, as wide as it lasted.
+type Timeline struct {
+	Spans      []Span
 	Ticks      []time.Duration // since the beginning, evenly over the width
 	From, To   time.Time
 	Whole      time.Duration
 	OtherParts bool // the log is longer than what is drawn
 }
 
-// span is the time between two changes.
-type span struct {
+// Span is the time between two changes.
+type Span struct {
 	Change wire.Transition  // that began it
 	Status taskstate.Status // during it
 	Wait   time.Duration    // how long it lasted, or lasts so far
@@ -28,9 +28,9 @@ type span struct {
 	X, W   float64          // in units of the drawing
 }
 
-// drawTimeline draws a log, the oldest change first. now ends the last span of a task that has not ended.
-func drawTimeline(log []wire.Transition, now time.Time) timeline {
-	var t timeline
+// OfLog draws a log, the oldest change first. now ends the last span of a task that has not ended.
+func OfLog(log []wire.Transition, now time.Time) Timeline {
+	var t Timeline
 	if len(log) == 0 {
 		return t
 	}
@@ -46,7 +46,7 @@ func drawTimeline(log []wire.Transition, now time.Time) timeline {
 		if i+1 < len(log) {
 			end = log[i+1].CreatedAt.Time
 		}
-		s := span{Change: change, Status: change.ToStatus, Wait: max(end.Sub(change.CreatedAt.Time), 0)}
+		s := Span{Change: change, Status: change.ToStatus, Wait: max(end.Sub(change.CreatedAt.Time), 0)}
 		s.Open = i+1 == len(log) && !change.ToStatus.Terminal()
 		s.X = float64(change.CreatedAt.Sub(t.From)) * unit
 		s.W = float64(s.Wait) * unit

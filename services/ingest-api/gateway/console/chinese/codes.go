@@ -1,12 +1,10 @@
-package console
+package chinese
 
-import "fmt"
+// Code is what an error code says in Chinese: what went wrong, and what to do.
+type Code struct{ Message, Remedy string }
 
-// codeText is what an error code says in Chinese: what went wrong, and what to do.
-type codeText struct{ message, remedy string }
-
-// chineseCodes has the words of every error code of the API (gateway/web, Kinds); a test finds those that are missing or left over.
-var chineseCodes = map[string]codeText{
+// Codes has the words of every error code of the API (gateway/web, Kinds).
+var Codes = map[string]Code{
 	"LOGIN_NOT_BEGUN":            {"此浏览器在最近十分钟内没有发起登录。", "请在此地址重新登录，并允许使用 Cookie。"},
 	"LOGIN_MISMATCH":             {"身份提供方的响应属于另一次登录。", "请重新登录；只用一个标签页。"},
 	"LOGIN_USED":                 {"身份提供方的响应已被使用，或已过期。", "请重新登录。"},
@@ -123,18 +121,4 @@ var chineseCodes = map[string]codeText{
 	"EXTRACT_CRASHED":            {"该文件使其读取器崩溃。", "请用其原程序打开并重新保存，然后发送。"},
 	"UNSUPPORTED_TYPE":           {"没有读取器认识此文件类型。", "请发送受支持类型的文档（PDF、办公文档、电子书、邮件、网页或文本），并使用匹配的扩展名。"},
 	"LIMIT_EXCEEDED":             {"文件解压后超过允许的大小。", "请将文档拆分为较小的文件。"},
-}
-
-// CodeText is what an error code says, in Chinese; empty: the language is another one, whose words the API has said itself, or the code is
-// not known.
-func (p *page) CodeText(code any) string { return p.code(code).message }
-
-// CodeRemedy is what to do about an error code, in Chinese; empty as with CodeText.
-func (p *page) CodeRemedy(code any) string { return p.code(code).remedy }
-
-func (p *page) code(code any) codeText {
-	if p.Look.Lang != "zh" {
-		return codeText{}
-	}
-	return chineseCodes[fmt.Sprint(code)]
 }

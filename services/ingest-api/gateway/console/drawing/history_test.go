@@ -1,4 +1,4 @@
-package console
+package drawing
 
 import (
 	"testing"
@@ -19,7 +19,7 @@ func TestThePlotIsToScale(t *testing.T) {
 		}
 		return b
 	}
-	p := drawPlot(wire.History{Buckets: []wire.Bucket{
+	p := OfHistory(wire.History{Buckets: []wire.Bucket{
 		part(3*time.Minute, 1, 0, 1, 2), part(2*time.Minute, 0, 0, 0, 0), part(time.Minute, 3, 1, 3, 8), part(0, 0, 2, 0, 0),
 	}}, false)
 	require.Len(t, p.Bars, 4)
@@ -38,8 +38,8 @@ func TestThePlotIsToScale(t *testing.T) {
 	require.InDelta(t, 62.5, p.Bars[2].SlowH, 0.001)
 	require.InDelta(t, 0, p.Bars[2].SlowY, 0.001)
 	require.InDelta(t, 75, p.Bars[0].SlowY, 0.001)
-	empty := drawPlot(wire.History{Buckets: make([]wire.Bucket, 60)}, false)
+	empty := OfHistory(wire.History{Buckets: make([]wire.Bucket, 60)}, false)
 	require.Empty(t, empty.Rows, "and nothing is divided by nothing")
 	require.InDelta(t, 100, empty.Bars[0].HalfY, 0.001)
-	require.Empty(t, drawPlot(wire.History{}, true).Bars)
+	require.Empty(t, OfHistory(wire.History{}, true).Bars)
 }
