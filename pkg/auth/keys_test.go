@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"path/filepath"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -23,6 +22,7 @@ import (
 	_ "github.com/millweir/millweir/pkg/sqldb/dialects" // all of them
 	"github.com/millweir/millweir/pkg/taskstate"
 	"github.com/millweir/millweir/pkg/taskstore"
+	"github.com/millweir/millweir/pkg/taskstore/taskstoretest"
 )
 
 // by is who makes and ends keys here.
@@ -85,7 +85,7 @@ func everyDialect(t *testing.T, test func(t *testing.T, b bundle)) {
 	t.Helper()
 	t.Run("sqlite", func(t *testing.T) {
 		t.Parallel()
-		test(t, open(t, taskstore.Config{DatabaseURL: "sqlite:" + filepath.Join(t.TempDir(), "a.db")}))
+		test(t, open(t, taskstore.Config{DatabaseURL: taskstoretest.SQLite(t)}))
 	})
 	t.Run("mariadb", func(t *testing.T) {
 		t.Parallel()
@@ -183,7 +183,7 @@ func TestExpiryByTheDatabasesClock(t *testing.T) {
 func TestExpiryWhileCached(t *testing.T) {
 	t.Parallel()
 	now := time.Now() // the database's clock stands still, however slow the machine
-	b := open(t, taskstore.Config{DatabaseURL: "sqlite:" + filepath.Join(t.TempDir(), "a.db"), Now: func() time.Time { return now }})
+	b := open(t, taskstore.Config{DatabaseURL: taskstoretest.SQLite(t), Now: func() time.Time { return now }})
 	secret, _, err := b.Create(t.Context(), auth.NewKey{By: by, UserID: "ada", Role: taskstate.RoleUser, Scopes: auth.AllScopes(), TTL: 2 * time.Second})
 	require.NoError(t, err)
 	_, err = b.Authenticate(t.Context(), secret)
@@ -228,7 +228,7 @@ func TestEnsureIsRepeatable(t *testing.T) {
 
 func TestBadWishes(t *testing.T) {
 	t.Parallel()
-	b := open(t, taskstore.Config{DatabaseURL: "sqlite:" + filepath.Join(t.TempDir(), "a.db")})
+	b := open(t, taskstore.Config{DatabaseURL: taskstoretest.SQLite(t)})
 	for _, in := range []auth.NewKey{
 		{Role: taskstate.RoleUser}, {UserID: "a\xff", Role: taskstate.RoleUser, Scopes: auth.AllScopes()}, {UserID: "a", Role: "root"}, {UserID: "a", Role: taskstate.RoleUser, Scopes: auth.AllScopes(), TTL: -1},
 		{UserID: "system", Role: taskstate.RoleUser, Scopes: auth.AllScopes()}, {UserID: "system", Role: taskstate.RoleOperator, Scopes: auth.AllScopes()},
@@ -242,7 +242,7 @@ func TestBadWishes(t *testing.T) {
 
 func TestDatabaseAway(t *testing.T) {
 	t.Parallel()
-	b := open(t, taskstore.Config{DatabaseURL: "sqlite:" + filepath.Join(t.TempDir(), "a.db")})
+	b := open(t, taskstore.Config{DatabaseURL: taskstoretest.SQLite(t)})
 	secret, _, err := b.Create(t.Context(), auth.NewKey{By: by, UserID: "ada", Role: taskstate.RoleUser, Scopes: auth.AllScopes()})
 	require.NoError(t, err)
 	require.NoError(t, b.db.Close())

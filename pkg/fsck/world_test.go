@@ -32,6 +32,7 @@ import (
 	"github.com/millweir/millweir/pkg/taskstate"
 	"github.com/millweir/millweir/pkg/taskstate/history"
 	"github.com/millweir/millweir/pkg/taskstore"
+	"github.com/millweir/millweir/pkg/taskstore/taskstoretest"
 )
 
 func TestMain(m *testing.M) {
@@ -105,7 +106,7 @@ type world struct {
 // databases are the three dialects.
 var databases = map[string]func(t *testing.T) taskstore.Config{
 	"sqlite": func(t *testing.T) taskstore.Config {
-		return taskstore.Config{DatabaseURL: "sqlite:" + filepath.Join(t.TempDir(), "fsck.db")}
+		return taskstore.Config{DatabaseURL: taskstoretest.SQLite(t)}
 	},
 	"mariadb": func(t *testing.T) taskstore.Config { return taskstore.Config{MySQLDSN: labserver.MySQLDatabase(t)} },
 	"postgres": func(t *testing.T) taskstore.Config {

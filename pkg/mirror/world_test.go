@@ -5,7 +5,6 @@ import (
 	"context"
 	"crypto/rand"
 	"log/slog"
-	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -21,6 +20,7 @@ import (
 	_ "github.com/millweir/millweir/pkg/sqldb/dialects" // all of them
 	"github.com/millweir/millweir/pkg/taskstate"
 	"github.com/millweir/millweir/pkg/taskstore"
+	"github.com/millweir/millweir/pkg/taskstore/taskstoretest"
 	pb "github.com/millweir/millweir/proto"
 )
 
@@ -52,7 +52,7 @@ func openStore(t testing.TB, address string) *taskstore.Store {
 	return tasks
 }
 
-func sqlite(t testing.TB) string { return "sqlite:" + filepath.Join(t.TempDir(), "test.db") }
+func sqlite(t testing.TB) string { return taskstoretest.SQLite(t) }
 
 // newWorld is a world in the shared RabbitMQ, or in one of its own.
 func newWorld(t testing.TB, server *labserver.Server, address string) *world {

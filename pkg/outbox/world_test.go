@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -19,6 +18,7 @@ import (
 	_ "github.com/millweir/millweir/pkg/sqldb/dialects" // all of them
 	"github.com/millweir/millweir/pkg/taskstate"
 	"github.com/millweir/millweir/pkg/taskstore"
+	"github.com/millweir/millweir/pkg/taskstore/taskstoretest"
 )
 
 // world is an outbox in a database of its own.
@@ -51,7 +51,7 @@ func open(t testing.TB, address string) *world {
 func onEachDatabase(t *testing.T, test func(t *testing.T, w *world)) {
 	t.Helper()
 	databases := map[string]func(testing.TB) string{
-		"sqlite":   func(t testing.TB) string { return "sqlite:" + filepath.Join(t.TempDir(), "test.db") },
+		"sqlite":   func(t testing.TB) string { return taskstoretest.SQLite(t) },
 		"mariadb":  labserver.MySQLDatabase,
 		"postgres": labserver.PostgresDatabase,
 	}

@@ -5,7 +5,6 @@ import (
 	"database/sql"
 	"encoding/json"
 	"errors"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -17,6 +16,7 @@ import (
 	"github.com/millweir/millweir/pkg/outbox"
 	"github.com/millweir/millweir/pkg/taskstate"
 	"github.com/millweir/millweir/pkg/taskstore"
+	"github.com/millweir/millweir/pkg/taskstore/taskstoretest"
 	pb "github.com/millweir/millweir/proto"
 )
 
@@ -29,7 +29,7 @@ const (
 var databases = map[string]func(t *testing.T) taskstore.Config{
 	"sqlite": func(t *testing.T) taskstore.Config {
 		t.Helper()
-		return taskstore.Config{DatabaseURL: "sqlite:" + filepath.Join(t.TempDir(), "tasks.db")}
+		return taskstore.Config{DatabaseURL: taskstoretest.SQLite(t)}
 	},
 	"mysql": func(t *testing.T) taskstore.Config {
 		t.Helper()

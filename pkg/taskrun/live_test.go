@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -25,6 +24,7 @@ import (
 	"github.com/millweir/millweir/pkg/taskrun"
 	"github.com/millweir/millweir/pkg/taskstate"
 	"github.com/millweir/millweir/pkg/taskstore"
+	"github.com/millweir/millweir/pkg/taskstore/taskstoretest"
 )
 
 // lab is a real store and a real (or embedded) queue.
@@ -46,7 +46,7 @@ func onEach(t *testing.T, scenario func(t *testing.T, l *lab)) {
 		url, stop, err := embedded.Start()
 		require.NoError(t, err)
 		t.Cleanup(stop)
-		scenario(t, newLab(t, taskstore.Config{DatabaseURL: "sqlite:" + filepath.Join(t.TempDir(), "m.db")}, url))
+		scenario(t, newLab(t, taskstore.Config{DatabaseURL: taskstoretest.SQLite(t)}, url))
 	})
 	t.Run("mariadb and redis", func(t *testing.T) {
 		t.Parallel()

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"path/filepath"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -20,6 +19,7 @@ import (
 	"github.com/millweir/millweir/pkg/taskstate"
 	"github.com/millweir/millweir/pkg/taskstate/history"
 	"github.com/millweir/millweir/pkg/taskstore"
+	"github.com/millweir/millweir/pkg/taskstore/taskstoretest"
 	pb "github.com/millweir/millweir/proto"
 )
 
@@ -70,7 +70,7 @@ func onEachTransportLab(t *testing.T, test func(t *testing.T, l *transportLab)) 
 	t.Helper()
 	for name, config := range map[string]func(t *testing.T) taskstore.Config{
 		"sqlite": func(t *testing.T) taskstore.Config {
-			return taskstore.Config{DatabaseURL: "sqlite:" + filepath.Join(t.TempDir(), "m.db")}
+			return taskstore.Config{DatabaseURL: taskstoretest.SQLite(t)}
 		},
 		"mysql": func(t *testing.T) taskstore.Config { return taskstore.Config{MySQLDSN: labserver.MySQLDatabase(t)} },
 		"postgres": func(t *testing.T) taskstore.Config {

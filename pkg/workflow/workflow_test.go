@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"log/slog"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -22,6 +21,7 @@ import (
 	"github.com/millweir/millweir/pkg/tasks"
 	"github.com/millweir/millweir/pkg/taskstate"
 	"github.com/millweir/millweir/pkg/taskstore"
+	"github.com/millweir/millweir/pkg/taskstore/taskstoretest"
 	"github.com/millweir/millweir/pkg/workflow"
 )
 
@@ -50,7 +50,7 @@ func onEach(t *testing.T, test func(t *testing.T, w *world)) {
 	t.Parallel()
 	for name, config := range map[string]func(t *testing.T) taskstore.Config{
 		"sqlite": func(t *testing.T) taskstore.Config {
-			return taskstore.Config{DatabaseURL: "sqlite:" + filepath.Join(t.TempDir(), "m.db")}
+			return taskstore.Config{DatabaseURL: taskstoretest.SQLite(t)}
 		},
 		"mysql": func(t *testing.T) taskstore.Config { return taskstore.Config{MySQLDSN: labserver.MySQLDatabase(t)} },
 		"postgres": func(t *testing.T) taskstore.Config {

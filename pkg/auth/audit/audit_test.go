@@ -18,6 +18,7 @@ import (
 	_ "github.com/millweir/millweir/pkg/sqldb/dialects" // all of them
 	"github.com/millweir/millweir/pkg/taskstate"
 	"github.com/millweir/millweir/pkg/taskstore"
+	"github.com/millweir/millweir/pkg/taskstore/taskstoretest"
 )
 
 func TestMain(m *testing.M) { labserver.Main(m) }
@@ -37,7 +38,7 @@ func everyDialect(t *testing.T, test func(t *testing.T, s *taskstore.Store)) {
 	t.Helper()
 	for name, config := range map[string]func(t *testing.T) taskstore.Config{
 		"sqlite": func(t *testing.T) taskstore.Config {
-			return taskstore.Config{DatabaseURL: "sqlite:" + filepath.Join(t.TempDir(), "a.db")}
+			return taskstore.Config{DatabaseURL: taskstoretest.SQLite(t)}
 		},
 		"mariadb": func(t *testing.T) taskstore.Config {
 			return taskstore.Config{MySQLDSN: labserver.MySQLDatabase(t), MaxOpen: 4}
@@ -108,7 +109,7 @@ func TestNotesAndPages(t *testing.T) {
 // A flood of attempts costs a bounded number of rows, and none is forgotten while the database is away.
 func TestAttemptsAreCountedTogether(t *testing.T) {
 	t.Parallel()
-	s := open(t, taskstore.Config{DatabaseURL: "sqlite:" + filepath.Join(t.TempDir(), "a.db")})
+	s := open(t, taskstore.Config{DatabaseURL: taskstoretest.SQLite(t)})
 	l := audit.New(s, slog.New(slog.DiscardHandler))
 	for i := range 1000 {
 		l.Tried(audit.Event{Action: audit.LoginFailed, Source: audit.Source{IP: "192.0.2.1", RequestID: string(rune('a' + i%26))}})

@@ -25,6 +25,7 @@ import (
 	"github.com/millweir/millweir/pkg/taskrun"
 	"github.com/millweir/millweir/pkg/taskstate"
 	"github.com/millweir/millweir/pkg/taskstore"
+	"github.com/millweir/millweir/pkg/taskstore/taskstoretest"
 )
 
 // Main is the TestMain of a package that uses this one: no goroutine may be left.
@@ -69,7 +70,7 @@ func NewWorld(t testing.TB, o Options) *World {
 	cfg := taskstore.Config{DatabaseURL: o.Database, Outbox: o.Outbox}
 	switch {
 	case o.Database == "":
-		cfg.DatabaseURL = "sqlite:" + filepath.Join(t.TempDir(), "test.db")
+		cfg.DatabaseURL = taskstoretest.SQLite(t)
 		cfg.Now = w.Clock.Now
 	case !strings.Contains(o.Database, "://"):
 		cfg = taskstore.Config{MySQLDSN: o.Database, Outbox: o.Outbox}

@@ -27,6 +27,7 @@ import (
 	"github.com/millweir/millweir/pkg/streammq"
 	"github.com/millweir/millweir/pkg/tasks/views"
 	"github.com/millweir/millweir/pkg/taskstate"
+	"github.com/millweir/millweir/pkg/taskstore/taskstoretest"
 	"github.com/millweir/millweir/pkg/wiring/database"
 	wiring "github.com/millweir/millweir/pkg/wiring/gateway"
 	wiredredis "github.com/millweir/millweir/pkg/wiring/redis"
@@ -53,7 +54,7 @@ type world struct {
 // worlds are those that there can be: all in the process, and each server with a real Redis.
 var worlds = map[string]world{
 	"sqlite": {func(t testing.TB) database.Settings {
-		return database.Settings{DatabaseURL: process.NewDSN("sqlite:" + filepath.Join(t.TempDir(), "a.db"))}
+		return database.Settings{DatabaseURL: process.NewDSN(taskstoretest.SQLite(t))}
 	}, func(t testing.TB) string {
 		url, stop, err := embedded.Start()
 		require.NoError(t, err)

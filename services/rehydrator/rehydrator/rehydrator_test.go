@@ -24,6 +24,7 @@ import (
 	"github.com/millweir/millweir/pkg/mirror"
 	"github.com/millweir/millweir/pkg/process"
 	"github.com/millweir/millweir/pkg/taskstate"
+	"github.com/millweir/millweir/pkg/taskstore/taskstoretest"
 	"github.com/millweir/millweir/pkg/wiring/database"
 	"github.com/millweir/millweir/pkg/wiring/documents"
 	"github.com/millweir/millweir/pkg/wiring/gateway"
@@ -38,7 +39,7 @@ const (
 // databases are where a test runs.
 var databases = map[string]func(t testing.TB) database.Settings{
 	"sqlite": func(t testing.TB) database.Settings {
-		return database.Settings{DatabaseURL: process.NewDSN("sqlite:" + filepath.Join(t.TempDir(), "a.db"))}
+		return database.Settings{DatabaseURL: process.NewDSN(taskstoretest.SQLite(t))}
 	},
 	"mariadb": func(t testing.TB) database.Settings {
 		return database.Settings{MySQLDSN: process.NewDSN(labserver.MySQLDatabase(t))}

@@ -26,6 +26,7 @@ import (
 	_ "github.com/millweir/millweir/pkg/sqldb/sqlite" // not a separate service's
 	"github.com/millweir/millweir/pkg/taskrun"
 	"github.com/millweir/millweir/pkg/taskstate"
+	"github.com/millweir/millweir/pkg/taskstore/taskstoretest"
 	"github.com/millweir/millweir/pkg/telegramtest"
 	"github.com/millweir/millweir/pkg/wiring/database"
 	"github.com/millweir/millweir/pkg/wiring/documents"
@@ -36,7 +37,7 @@ import (
 // databases are all that there can be.
 var databases = map[string]func(t testing.TB) database.Settings{
 	"sqlite": func(t testing.TB) database.Settings {
-		return database.Settings{DatabaseURL: process.NewDSN("sqlite:" + filepath.Join(t.TempDir(), "a.db"))}
+		return database.Settings{DatabaseURL: process.NewDSN(taskstoretest.SQLite(t))}
 	},
 	"mariadb": func(t testing.TB) database.Settings {
 		return database.Settings{MySQLDSN: process.NewDSN(labserver.MySQLDatabase(t))}

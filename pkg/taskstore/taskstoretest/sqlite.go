@@ -1,0 +1,48 @@
+// Package taskstoretest makes databases for tests.
+package taskstoretest
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+
+	_ "github.com/millweir/millweir/pkg/sqldb/sqlite" // the dialect
+	"github.com/millweir/millweir/pkg/taskstore"
+)
+
+// SQLite returns the DATABASE_URL of a new SQLite database that has every migration: SQLite parses the whole schema again for each
+// statement that changes it, so a copy costs a hundredth of what the migrations do.
+func SQLite(t testing.TB) string {
+	t.Helper()
+	content, err := migrated()
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "tasks.db")
+	if err := os.WriteFile(path, content, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return "sqlite:" + path
+}
+
+// migrated is the file of a database with every migration and nothing else.
+var migrated = sync.OnceValues(func() (content []byte, err error) {
+	dir, err := os.MkdirTemp("", "millweir-sqlite-")
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	path := filepath.Join(dir, "tasks.db")
+	store, err := taskstore.Open(context.Background(), taskstore.Config{DatabaseURL: "sqlite:" + path})
+	if err != nil {
+		return nil, err
+	}
+	_, err = store.Migrate(context.Background())
+	if err = errors.Join(err, store.Close()); err != nil { // the last one to close it empties its log into the file
+		return nil, err
+	}
+	return os.ReadFile(path)
+})
