@@ -73,20 +73,44 @@ func (t Tools) run(ctx context.Context, r workflow.Run) (json.RawMessage, error)
 	return fit(out)
 }
 
-// alone returns a failure that waits while another check runs that was asked for earlier.
+// alone returns a failure that waits while another check runs that began before this one.
 func (t Tools) alone(ctx context.Context, me taskstate.Task) error {
 	open, err := checks.New(t.Store, nil).Running(ctx)
 	if err != nil {
 		return err
 	}
+	var mine int64
+	if len(open) > 1 {
+		if mine, err = t.began(ctx, me.ID); err != nil {
+			return err
+		}
+	}
 	for _, other := range open {
-		if other.Task.ID < me.ID {
+		if other.Task.ID == me.ID {
+			continue
+		}
+		theirs, err := t.began(ctx, other.Task.ID)
+		if err != nil {
+			return err
+		}
+		if theirs < mine || theirs == mine && other.Task.ID < me.ID {
 			return &workflow.Failure{
 				Code: workflow.CodeThrottle, Throttled: true, RetryAfter: waitForOther, Cause: "check " + other.Task.ID + " runs", Message: "Another check is running.",
 			}
 		}
 	}
 	return nil
+}
+
+// began is the number of the call that claimed a running check: its last change. Numbers grow with time.
+func (t Tools) began(ctx context.Context, id string) (call int64, err error) {
+	for {
+		log, err := t.Store.Transitions(ctx, checks.Owner(), id, call, 0)
+		if err != nil || len(log) == 0 {
+			return call, err
+		}
+		call = log[len(log)-1].ID
+	}
 }
 
 // check judges, and mends or lists what would be mended.

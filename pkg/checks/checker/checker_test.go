@@ -3,16 +3,17 @@ package checker
 import (
 	"context"
 	"encoding/json"
-	"path/filepath"
+	"fmt"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/millweir/millweir/pkg/checks"
-	_ "github.com/millweir/millweir/pkg/sqldb/dialects" // all of them
 	"github.com/millweir/millweir/pkg/tasks"
 	"github.com/millweir/millweir/pkg/taskstate"
 	"github.com/millweir/millweir/pkg/taskstore"
+	"github.com/millweir/millweir/pkg/taskstore/taskstoretest"
 	"github.com/millweir/millweir/pkg/workflow"
 )
 
@@ -30,7 +31,7 @@ func (door) Announce(context.Context, []taskstate.Task) bool { return false }
 // A check names a task that nobody would look at; a dry run lists it and leaves it, a repair mends it.
 func TestACheckFindsListsAndMends(t *testing.T) {
 	t.Parallel()
-	s, err := taskstore.Open(t.Context(), taskstore.Config{DatabaseURL: "sqlite:" + filepath.Join(t.TempDir(), "a.db")})
+	s, err := taskstore.Open(t.Context(), taskstore.Config{DatabaseURL: taskstoretest.SQLite(t)})
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = s.Close() })
 	_, err = s.Migrate(t.Context())
@@ -81,4 +82,54 @@ func TestACheckFindsListsAndMends(t *testing.T) {
 	require.ErrorContains(t, err, "past the operators' door")
 	_, err = work.Run(t.Context(), workflow.Run{Task: asked.Task, Payload: json.RawMessage(`{"deep": 7}`)})
 	require.ErrorAs(t, err, new(*workflow.PayloadError))
+}
+
+// Of two checks that run, the one that was claimed last waits, be it the older one: it was retried by hand.
+func TestTheCheckThatBeganLastWaits(t *testing.T) {
+	t.Parallel()
+	s, err := taskstore.Open(t.Context(), taskstore.Config{DatabaseURL: taskstoretest.SQLite(t)})
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = s.Close() })
+	root := tasks.Caller{Scope: taskstate.Scope{UserID: "root", Role: taskstate.RoleOperator}}
+	operator := root.Scope.Actor()
+	ask := func() string {
+		one, again, err := checks.New(s, door{s}).Ask(t.Context(), root, checks.Request{})
+		require.NoError(t, err)
+		require.False(t, again)
+		return one.Task.ID
+	}
+	change := func(id string, decide func(taskstate.DBClock, taskstate.Task) taskstate.Decision) {
+		out, err := s.Apply(t.Context(), taskstate.Batch{IDs: []string{id}, Scope: taskstate.System(), Decide: taskstate.Each(decide)})
+		require.NoError(t, err)
+		require.NotNil(t, out[0].Decision.Change, "%+v", out[0])
+	}
+	calls := 0
+	claim := func(id string) {
+		calls++
+		worker := taskstate.Actor{Kind: taskstate.ActorWorker, Name: "w"}
+		change(id, func(m taskstate.DBClock, task taskstate.Task) taskstate.Decision {
+			return taskstate.Claim(taskstate.Policy{Lease: time.Minute, MaxCrashes: 9}, m, task, taskstate.ClaimRequest{Owner: fmt.Sprint("w/", calls), Process: "w", Actor: worker})
+		})
+	}
+	run := func(id string) error {
+		task, err := s.Get(t.Context(), taskstate.System(), id)
+		require.NoError(t, err)
+		_, err = Tools{Store: s}.Workflow().Run(t.Context(), workflow.Run{Task: task, Payload: json.RawMessage(`{}`), Report: func(taskstate.Progress) {}})
+		return err
+	}
+	older := ask()
+	change(older, func(m taskstate.DBClock, task taskstate.Task) taskstate.Decision {
+		return taskstate.Cancel(m, task, operator, taskstate.ReasonCancelled, "")
+	})
+	newer := ask()
+	claim(newer)
+	change(older, func(m taskstate.DBClock, task taskstate.Task) taskstate.Decision {
+		return taskstate.Retry(m, task, operator)
+	})
+	claim(older)
+	var waits *workflow.Failure
+	require.ErrorAs(t, run(older), &waits)
+	require.True(t, waits.Throttled)
+	require.Contains(t, waits.Cause, newer)
+	require.NoError(t, run(newer))
 }
