@@ -348,7 +348,7 @@ func (s *memStore) Drained(_ context.Context, process string) error {
 	return nil
 }
 
-func (s *memStore) Drain(_ context.Context, process string, off bool, _ time.Duration) error {
+func (s *memStore) Drain(_ context.Context, process string, off bool, _ time.Duration, _ taskstate.TxFunc) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.drains == nil {

@@ -217,8 +217,8 @@ func (s *Service) Refusals(ctx context.Context, scope taskstate.Scope, ids []str
 // drainSince is since when the lease of a process may have ended that can be drained: as long as it is listed.
 const drainSince = time.Hour
 
-// Drain asks a process to take no more tasks, or with off to take some again (design D22). It reads that with its next heartbeat.
-// Errors: taskstate.ErrNotFound, taskstate.ErrUnavailable.
-func (s *Service) Drain(ctx context.Context, _ Caller, worker string, off bool) error {
-	return s.store.Drain(ctx, worker, off, drainSince)
+// Drain asks a process to take no more tasks, or with off to take some again (design D22); c's note is written with it. The process
+// reads that with its next heartbeat. Errors: taskstate.ErrNotFound, ErrUnavailable, ErrOutcomeUnknown.
+func (s *Service) Drain(ctx context.Context, c Caller, worker string, off bool) error {
+	return s.store.Drain(ctx, worker, off, drainSince, c.WriteNote)
 }

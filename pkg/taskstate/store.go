@@ -195,9 +195,9 @@ type Store interface {
 	Drains(ctx context.Context, process string) (bool, error)
 	// Drained notes that a process that drains has finished what it had.
 	Drained(ctx context.Context, process string) error
-	// Drain asks the latest start of a process to take no more tasks, or with off to take some again. ErrNotFound: none of that name has
-	// had a lease within a time.
-	Drain(ctx context.Context, process string, off bool, ago time.Duration) error
+	// Drain asks the latest start of a process to take no more tasks, or with off to take some again; note is written with it (nil:
+	// nothing). ErrNotFound: none of that name has had a lease within a time. ErrOutcomeUnknown.
+	Drain(ctx context.Context, process string, off bool, ago time.Duration, note TxFunc) error
 	// Held returns the RUNNING tasks of a process whose calls wake within a time: what it does not hold any more nobody else finds
 	// (Abandon).
 	Held(ctx context.Context, process string, within time.Duration) ([]HeldTask, error)

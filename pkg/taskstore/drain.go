@@ -27,11 +27,18 @@ func (s *Store) Drains(ctx context.Context, process string) (bool, error) {
 // Drained implements taskstate.Store.
 func (s *Store) Drained(ctx context.Context, process string) error {
 	row, _ := s.workers.get(process)
-	return s.drain(ctx, "WorkerDrained", row.no)
+	work := func(ctx context.Context, tx taskstate.Tx) error {
+		_, err := tx.ExecContext(ctx, s.queries.Get("WorkerDrained"), row.no)
+		return err
+	}
+	if err := s.Transact(ctx, work, func(context.Context, taskstate.Tx) (bool, error) { return false, nil }); err != nil {
+		return fmt.Errorf("write that %s has drained: %w", process, err)
+	}
+	return nil
 }
 
 // Drain implements taskstate.Store. Done twice is as done once.
-func (s *Store) Drain(ctx context.Context, process string, off bool, ago time.Duration) error {
+func (s *Store) Drain(ctx context.Context, process string, off bool, ago time.Duration, note taskstate.TxFunc) error {
 	if !sqldb.ASCII(process) {
 		return fmt.Errorf("drain %q: %w", process, taskstate.ErrNotFound)
 	}
@@ -42,20 +49,19 @@ func (s *Store) Drain(ctx context.Context, process string, off bool, ago time.Du
 		return fmt.Errorf("drain %s: %w", process, taskstate.ErrNotFound)
 	case err != nil:
 		return fmt.Errorf("find the process %s: %w", process, err)
-	case off:
-		return s.drain(ctx, "WorkerTake", no)
 	}
-	return s.drain(ctx, "WorkerDrain", no)
-}
-
-// drain runs one statement on a process's row.
-func (s *Store) drain(ctx context.Context, query string, no int64) error {
-	work := func(ctx context.Context, tx taskstate.Tx) error {
-		_, err := tx.ExecContext(ctx, s.queries.Get(query), no)
-		return err
+	query := "WorkerDrain"
+	if off {
+		query = "WorkerTake"
 	}
-	if err := s.Transact(ctx, work, func(context.Context, taskstate.Tx) (bool, error) { return false, nil }); err != nil {
-		return fmt.Errorf("write whether a process drains: %w", err)
+	err = s.InTx(ctx, func(ctx context.Context, tx taskstate.Tx, m taskstate.DBClock) error {
+		if _, err := tx.ExecContext(ctx, s.queries.Get(query), no); err != nil || note == nil {
+			return err
+		}
+		return note(ctx, tx, m)
+	})
+	if err != nil {
+		return fmt.Errorf("write whether %s drains: %w", process, err)
 	}
 	return nil
 }

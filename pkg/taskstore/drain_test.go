@@ -1,6 +1,8 @@
 package taskstore_test
 
 import (
+	"context"
+	"errors"
 	"testing"
 	"time"
 
@@ -32,17 +34,17 @@ func TestDrainOfAProcess(t *testing.T) {
 			}
 			require.False(t, drains(s), "it has no row yet")
 			for _, unknown := range []string{"p", "é", "🐳", "a\u202eb", ""} { // names are ASCII, with which MySQL compares no other text
-				require.ErrorIs(t, s.Drain(t.Context(), unknown, false, time.Hour), taskstate.ErrNotFound)
+				require.ErrorIs(t, s.Drain(t.Context(), unknown, false, time.Hour, nil), taskstate.ErrNotFound)
 			}
 			require.NoError(t, s.Renew(t.Context(), "p", policy.Lease))
 			require.False(t, drains(s))
 			require.NoError(t, s.Drained(t.Context(), "p"))
 			require.Zero(t, row().DrainedAt, "nobody asked")
 
-			require.NoError(t, s.Drain(t.Context(), "p", false, time.Hour))
+			require.NoError(t, s.Drain(t.Context(), "p", false, time.Hour, nil))
 			asked := row().DrainAt
 			require.NotZero(t, asked)
-			require.NoError(t, s.Drain(t.Context(), "p", false, time.Hour))
+			require.NoError(t, s.Drain(t.Context(), "p", false, time.Hour, nil))
 			require.Equal(t, asked, row().DrainAt, "done twice is as done once")
 			require.True(t, drains(s))
 			require.Zero(t, row().DrainedAt)
@@ -50,16 +52,20 @@ func TestDrainOfAProcess(t *testing.T) {
 			require.NotZero(t, row().DrainedAt)
 			require.NoError(t, s.Renew(t.Context(), "p", policy.Lease))
 			require.True(t, drains(s), "a heartbeat keeps it")
-			require.NoError(t, s.Drain(t.Context(), "p", true, time.Hour))
+			require.NoError(t, s.Drain(t.Context(), "p", true, time.Hour, nil))
 			require.False(t, drains(s))
 			require.Zero(t, row().DrainAt)
 			require.Zero(t, row().DrainedAt)
 
-			require.NoError(t, s.Drain(t.Context(), "p", false, time.Hour))
+			require.NoError(t, s.Drain(t.Context(), "p", false, time.Hour, nil))
 			next := open(t, c)
 			require.NoError(t, next.Renew(t.Context(), "p", policy.Lease))
 			require.False(t, drains(next), "a new start drains nothing")
-			require.ErrorIs(t, s.Drain(t.Context(), "p' OR 1=1 --", false, time.Hour), taskstate.ErrNotFound)
+			refused := errors.New("the note cannot be written")
+			note := func(context.Context, taskstate.Tx, taskstate.DBClock) error { return refused }
+			require.ErrorIs(t, next.Drain(t.Context(), "p", false, time.Hour, note), refused)
+			require.False(t, drains(next), "nothing is asked without its note")
+			require.ErrorIs(t, s.Drain(t.Context(), "p' OR 1=1 --", false, time.Hour, nil), taskstate.ErrNotFound)
 		})
 	}
 }

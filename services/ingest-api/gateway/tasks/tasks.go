@@ -307,14 +307,11 @@ func (g *Handler) drain(off bool) web.HandlerFunc {
 		if ingest.CheckLine("worker", name, maxWorkerName) != nil {
 			return web.Errorf(web.CodeWorkerNotFound, "no process has the name %s", web.Shown(name))
 		}
-		err := g.Svc.Drain(c.Request.Context(), web.Caller(c), name, off)
+		err := g.Svc.Drain(c.Request.Context(), g.Trail.Acting(c, action, name, ""), name, off)
 		if errors.Is(err, taskstate.ErrNotFound) {
 			return web.Errorf(web.CodeWorkerNotFound, "no process %s has claimed a task in the last hour", web.Shown(name))
 		}
-		if err != nil {
-			return err
-		}
-		return web.NoContent(c, g.Trail.Noted(c, action, name, ""))
+		return web.NoContent(c, err)
 	}
 }
 
