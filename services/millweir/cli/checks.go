@@ -25,10 +25,13 @@ func checks(a *App) *cobra.Command {
 
 func checksRun(a *App) *cobra.Command {
 	var wish wire.CheckRequest
-	var dryRun bool
-	c := Verb("run [--deep] [--history] [--repair (--dry-run | --reason TEXT)] [--yes]",
+	var dryRun, wait bool
+	var timeout time.Duration
+	c := Verb("run [--deep] [--history] [--repair (--dry-run | --reason TEXT)] [--wait [--timeout T]] [--yes]",
 		"ask for a check of the installation, which a worker runs; its report: checks get", Needs(), func(ctx context.Context, _ []string) error {
 			switch {
+			case timeout != 0 && !wait:
+				return Usage("--timeout goes with --wait")
 			case !wish.Repair && (dryRun || wish.Reason != ""):
 				return Usage("--dry-run and --reason go with --repair")
 			case wish.Repair && dryRun == (wish.Reason != ""):
@@ -41,6 +44,9 @@ func checksRun(a *App) *cobra.Command {
 			if wish.Repair {
 				wish.DryRun = &dryRun
 			}
+			if wait {
+				return a.waitForCheck(ctx, wish, timeout)
+			}
 			return posted(ctx, a, checksPath, wish, func(f fields, r wire.CheckReport) {
 				printCheck(f, r.Check)
 				f.line("report", "millweir checks get "+r.CheckID)
@@ -52,7 +58,23 @@ func checksRun(a *App) *cobra.Command {
 	f.BoolVar(&wish.Repair, "repair", false, "mend what can be mended, after the check")
 	f.BoolVar(&dryRun, "dry-run", false, "with --repair: only list what would be mended")
 	f.StringVar(&wish.Reason, "reason", "", "with --repair: why, for the audit log")
+	f.BoolVar(&wait, "wait", false, "wait for its end and show the report, as checks get does")
+	f.DurationVar(&timeout, "timeout", 0, "with --wait: give up after this time, exit 124; 0: never. The check goes on")
 	return c
+}
+
+// waitForCheck asks for a check, follows its task to the end and shows the report.
+func (a *App) waitForCheck(ctx context.Context, wish wire.CheckRequest, timeout time.Duration) error {
+	ctx, stop := withTimeout(ctx, timeout)
+	defer stop()
+	var asked wire.CheckReport
+	if err := a.gateway().Post(ctx, checksPath, wish, &asked); err != nil {
+		return err
+	}
+	if _, err := a.waitFor(ctx, []string{asked.CheckID}); err != nil {
+		return err
+	}
+	return a.showCheck(ctx, asked.CheckID)
 }
 
 func checksList(a *App) *cobra.Command {
@@ -71,17 +93,20 @@ func checksList(a *App) *cobra.Command {
 // checksGet shows a report; its exit codes are those of fsck.
 func checksGet(a *App) *cobra.Command {
 	return Verb("get CHECK", "show a check of the installation, rule by rule; exit code 1 on violations, or when it failed", Needs("a check id"),
-		func(ctx context.Context, args []string) error {
-			var r wire.CheckReport
-			if err := a.gateway().Get(ctx, checksPath+"/"+url.PathEscape(args[0]), &r); err != nil {
-				return err
-			}
-			var failed error
-			if err := One(a, r, func(io.Writer) { failed = a.writeCheck(r) }); err != nil || failed != nil {
-				return cmp.Or(err, failed)
-			}
-			return checkVerdict(r.Check)
-		})
+		func(ctx context.Context, args []string) error { return a.showCheck(ctx, args[0]) })
+}
+
+// showCheck shows a check's report; its error is what the check found.
+func (a *App) showCheck(ctx context.Context, id string) error {
+	var r wire.CheckReport
+	if err := a.gateway().Get(ctx, checksPath+"/"+url.PathEscape(id), &r); err != nil {
+		return err
+	}
+	var failed error
+	if err := One(a, r, func(io.Writer) { failed = a.writeCheck(r) }); err != nil || failed != nil {
+		return cmp.Or(err, failed)
+	}
+	return checkVerdict(r.Check)
 }
 
 // checkVerdict is an error when a check found what is not mended, or came to no end. One that is under way has none yet.

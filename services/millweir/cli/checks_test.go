@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"io"
 	"net/http"
+	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -87,4 +88,32 @@ func TestChecksGetSaysByItsExitCodeWhatIsWrong(t *testing.T) {
 		require.Equal(t, c.code, b.run(t.Context(), "checks", "get", "c1"), c.change)
 		require.Contains(t, b.out.String(), c.want)
 	}
+}
+
+// With --wait the report follows the end of the check, with its exit code; a time limit ends the waiting alone.
+func TestChecksRunWaits(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.mux.HandleFunc("POST /internal/fsck", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, check1("")) })
+	var ends, ended atomic.Bool
+	b.mux.HandleFunc("GET /api/knowledge/tasks/c1/events", func(w http.ResponseWriter, r *http.Request) {
+		if !ends.Load() {
+			events(w, "c1", "RUNNING")
+			_ = http.NewResponseController(w).Flush()
+			<-r.Context().Done()
+			return
+		}
+		ended.Store(true)
+		events(w, "c1", "RUNNING", "SUCCEEDED")
+	})
+	b.mux.HandleFunc("GET /internal/fsck/c1", func(w http.ResponseWriter, _ *http.Request) {
+		require.True(t, ended.Load(), "the report is asked for after the end")
+		_, _ = io.WriteString(w, canned["GET /internal/fsck/c1"])
+	})
+	require.Equal(t, cli.ExitUsage, b.run(t.Context(), "checks", "run", "--timeout", "1s"))
+	require.Equal(t, cli.ExitTimeout, b.run(t.Context(), "checks", "run", "--wait", "--timeout", "100ms"))
+	ends.Store(true)
+	require.Equal(t, cli.ExitFailed, b.run(t.Context(), "checks", "run", "--wait"))
+	require.Contains(t, b.out.String(), "Nothing accepted is lost.")
+	require.Contains(t, b.err.String(), "2 violations")
 }
