@@ -1,6 +1,7 @@
 package taskstore_test
 
 import (
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -12,7 +13,6 @@ import (
 	"github.com/millweir/millweir/pkg/taskstate"
 	"github.com/millweir/millweir/pkg/taskstate/taskstatetest"
 	"github.com/millweir/millweir/pkg/taskstore"
-	"github.com/millweir/millweir/pkg/taskstore/taskstoretest"
 )
 
 func TestMain(m *testing.M) {
@@ -45,7 +45,7 @@ const waitLimit = 3 * time.Minute
 var databases = map[string]func(t *testing.T) taskstore.Config{
 	"sqlite": func(t *testing.T) taskstore.Config {
 		t.Helper()
-		return taskstore.Config{DatabaseURL: taskstoretest.SQLite(t), Timeout: waitLimit}
+		return taskstore.Config{DatabaseURL: "sqlite:" + filepath.Join(t.TempDir(), "tasks.db"), Timeout: waitLimit}
 	},
 	"mysql": func(t *testing.T) taskstore.Config {
 		t.Helper()
