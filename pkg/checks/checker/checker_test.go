@@ -90,6 +90,8 @@ func TestTheCheckThatBeganLastWaits(t *testing.T) {
 	s, err := taskstore.Open(t.Context(), taskstore.Config{DatabaseURL: taskstoretest.SQLite(t)})
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = s.Close() })
+	_, err = s.Migrate(t.Context())
+	require.NoError(t, err)
 	root := tasks.Caller{Scope: taskstate.Scope{UserID: "root", Role: taskstate.RoleOperator}}
 	operator := root.Scope.Actor()
 	ask := func() string {

@@ -10,11 +10,12 @@ import (
 	"testing"
 
 	_ "github.com/millweir/millweir/pkg/sqldb/sqlite" // the dialect
+	"github.com/millweir/millweir/pkg/taskstate"
 	"github.com/millweir/millweir/pkg/taskstore"
 )
 
-// SQLite returns the DATABASE_URL of a new SQLite database that has every migration: SQLite parses the whole schema again for each
-// statement that changes it, so a copy costs a hundredth of what the migrations do.
+// SQLite returns the DATABASE_URL of a new SQLite database that has every migration but no epoch yet: Migrate gives each its own.
+// SQLite parses the whole schema again for each statement that changes it, so a copy costs a hundredth of what the migrations do.
 func SQLite(t testing.TB) string {
 	t.Helper()
 	content, err := migrated()
@@ -40,7 +41,13 @@ var migrated = sync.OnceValues(func() (content []byte, err error) {
 	if err != nil {
 		return nil, err
 	}
-	_, err = store.Migrate(context.Background())
+	ctx := context.Background()
+	if _, err = store.Migrate(ctx); err == nil {
+		err = store.InTx(ctx, func(ctx context.Context, tx taskstate.Tx, _ taskstate.DBClock) error {
+			_, err := tx.ExecContext(ctx, "DELETE FROM timeline")
+			return err
+		})
+	}
 	if err = errors.Join(err, store.Close()); err != nil { // the last one to close it empties its log into the file
 		return nil, err
 	}
