@@ -79,16 +79,11 @@ func (t Tools) alone(ctx context.Context, me taskstate.Task) error {
 	if err != nil {
 		return err
 	}
-	var mine int64
-	if len(open) > 1 {
-		if mine, err = t.began(ctx, me.ID); err != nil {
-			return err
-		}
+	mine, err := t.began(ctx, me.ID)
+	if err != nil {
+		return err
 	}
 	for _, other := range open {
-		if other.Task.ID == me.ID {
-			continue
-		}
 		theirs, err := t.began(ctx, other.Task.ID)
 		if err != nil {
 			return err
