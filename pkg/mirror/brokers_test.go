@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/millweir/millweir/pkg/labserver"
+	"github.com/millweir/millweir/pkg/taskstore/taskstoretest"
 )
 
 // figures are what the exporters have said, by name and state.
@@ -46,7 +47,7 @@ func (r *running) shows(what string, want map[string]float64) {
 // The figures of the queue are those of its broker's exporter, and absent while that cannot be read.
 func TestTheBrokersFiguresAreShown(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, labserver.Private(t, labserver.KindRabbitMQ, labserver.Options{}), sqlite(t))
+	w := newWorld(t, labserver.Private(t, labserver.KindRabbitMQ, labserver.Options{}), taskstoretest.SQLite(t))
 	w.cfg.MetricsURLs = []string{w.server.RabbitMetricsURL() + "/"}
 	_, err := w.ch.QueueDeclare("another", true, false, false, false, amqp.Table{"x-queue-type": "quorum"})
 	require.NoError(t, err)
@@ -129,7 +130,7 @@ func TestABrokenExporterShowsNothing(t *testing.T) {
 func TestMembersOfACluster(t *testing.T) {
 	t.Parallel()
 	c := labserver.PrivateRabbitCluster(t)
-	w := newWorld(t, c.Nodes[0], sqlite(t))
+	w := newWorld(t, c.Nodes[0], taskstoretest.SQLite(t))
 	for _, n := range c.Nodes {
 		w.cfg.MetricsURLs = append(w.cfg.MetricsURLs, n.RabbitMetricsURL())
 	}

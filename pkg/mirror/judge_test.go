@@ -2,7 +2,6 @@ package mirror
 
 import (
 	"context"
-	"path/filepath"
 	"testing"
 	"time"
 
@@ -10,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/millweir/millweir/pkg/taskstate"
-	"github.com/millweir/millweir/pkg/taskstore"
+	"github.com/millweir/millweir/pkg/taskstore/taskstoretest"
 	pb "github.com/millweir/millweir/proto"
 )
 
@@ -47,13 +46,9 @@ func TestBeforeTheFirstRoundOnlyYoungTasksAreMissing(t *testing.T) {
 // Whoever removes the row of a task without a copy asks for a try at once; a row that is there waits for its turn.
 func TestARemovedFailureIsTriedAtOnce(t *testing.T) {
 	t.Parallel()
-	store, err := taskstore.Open(t.Context(), taskstore.Config{DatabaseURL: "sqlite:" + filepath.Join(t.TempDir(), "a.db")})
-	require.NoError(t, err)
-	defer func() { require.NoError(t, store.Close()) }()
-	_, err = store.Migrate(t.Context())
-	require.NoError(t, err)
+	store := taskstoretest.Open(t)
 	removed, kept := uuid.Must(uuid.NewV7()), uuid.Must(uuid.NewV7())
-	_, err = store.Submit(t.Context(), func(context.Context, taskstate.Tx, taskstate.DBClock) ([]taskstate.NewTask, error) {
+	_, err := store.Submit(t.Context(), func(context.Context, taskstate.Tx, taskstate.DBClock) ([]taskstate.NewTask, error) {
 		return []taskstate.NewTask{{Task: taskstate.Task{ID: kept.String(), UserID: "anna", Type: "document", Channel: "http", MaxAttempts: 3}}}, nil
 	})
 	require.NoError(t, err)

@@ -18,6 +18,7 @@ import (
 	"github.com/millweir/millweir/pkg/labserver"
 	"github.com/millweir/millweir/pkg/mirror"
 	"github.com/millweir/millweir/pkg/taskstate"
+	"github.com/millweir/millweir/pkg/taskstore/taskstoretest"
 	pb "github.com/millweir/millweir/proto"
 )
 
@@ -344,7 +345,7 @@ func TestOneMirrorActs(t *testing.T) {
 // times are those of the test: the connection must outlive all tries.
 func TestWithoutAConfirmTheTaskIsListed(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, labserver.Private(t, labserver.KindRabbitMQ, labserver.Options{}), sqlite(t))
+	w := newWorld(t, labserver.Private(t, labserver.KindRabbitMQ, labserver.Options{}), taskstoretest.SQLite(t))
 	kept := w.submit(1)
 	m := w.start()
 	m.knows(1)
@@ -369,7 +370,7 @@ func TestWithoutAConfirmTheTaskIsListed(t *testing.T) {
 // RabbitMQ is killed and comes back with nothing: every unfinished task is copied again. What ended meanwhile is not.
 func TestALostServerHeals(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, labserver.Private(t, labserver.KindRabbitMQ, labserver.Options{}), sqlite(t))
+	w := newWorld(t, labserver.Private(t, labserver.KindRabbitMQ, labserver.Options{}), taskstoretest.SQLite(t))
 	ids := w.submit(10)
 	m := w.start()
 	m.knows(10)
@@ -392,7 +393,7 @@ func TestALostServerHeals(t *testing.T) {
 // declared, comes back with a queue that never has a leader.)
 func TestARestartedServerKeepsItsCopies(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, labserver.Private(t, labserver.KindRabbitMQ, labserver.Options{}), sqlite(t))
+	w := newWorld(t, labserver.Private(t, labserver.KindRabbitMQ, labserver.Options{}), taskstoretest.SQLite(t))
 	ids := w.submit(10)
 	m := w.start()
 	m.knows(10)
@@ -485,7 +486,7 @@ func TestAnotherQueueIsUsed(t *testing.T) {
 // there stay until they are published anew.
 func TestWithoutTheRightToDeclare(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, labserver.Private(t, labserver.KindRabbitMQ, labserver.Options{}), sqlite(t))
+	w := newWorld(t, labserver.Private(t, labserver.KindRabbitMQ, labserver.Options{}), taskstoretest.SQLite(t))
 	w.cfg.PublishTimeout = waitLimit
 	ids := w.submit(60)
 	first := w.start()

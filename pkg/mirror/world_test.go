@@ -52,8 +52,6 @@ func openStore(t testing.TB, address string) *taskstore.Store {
 	return tasks
 }
 
-func sqlite(t testing.TB) string { return taskstoretest.SQLite(t) }
-
 // newWorld is a world in the shared RabbitMQ, or in one of its own.
 func newWorld(t testing.TB, server *labserver.Server, address string) *world {
 	t.Helper()
@@ -78,13 +76,16 @@ func (w *world) dial() {
 }
 
 // onSQLite is a world on SQLite in the shared RabbitMQ.
-func onSQLite(t *testing.T) *world { t.Helper(); return newWorld(t, labserver.RabbitMQ(t), sqlite(t)) }
+func onSQLite(t *testing.T) *world {
+	t.Helper()
+	return newWorld(t, labserver.RabbitMQ(t), taskstoretest.SQLite(t))
+}
 
 // onEachDatabase runs a test on SQLite, MariaDB and Postgres.
 func onEachDatabase(t *testing.T, test func(t *testing.T, w *world)) {
 	t.Helper()
 	for name, address := range map[string]func(testing.TB) string{
-		"sqlite": sqlite, "mariadb": labserver.MySQLDatabase, "postgres": labserver.PostgresDatabase,
+		"sqlite": taskstoretest.SQLite, "mariadb": labserver.MySQLDatabase, "postgres": labserver.PostgresDatabase,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

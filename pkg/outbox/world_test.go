@@ -51,7 +51,7 @@ func open(t testing.TB, address string) *world {
 func onEachDatabase(t *testing.T, test func(t *testing.T, w *world)) {
 	t.Helper()
 	databases := map[string]func(testing.TB) string{
-		"sqlite":   func(t testing.TB) string { return taskstoretest.SQLite(t) },
+		"sqlite":   taskstoretest.SQLite,
 		"mariadb":  labserver.MySQLDatabase,
 		"postgres": labserver.PostgresDatabase,
 	}

@@ -31,11 +31,7 @@ func (door) Announce(context.Context, []taskstate.Task) bool { return false }
 // A check names a task that nobody would look at; a dry run lists it and leaves it, a repair mends it.
 func TestACheckFindsListsAndMends(t *testing.T) {
 	t.Parallel()
-	s, err := taskstore.Open(t.Context(), taskstore.Config{DatabaseURL: taskstoretest.SQLite(t)})
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = s.Close() })
-	_, err = s.Migrate(t.Context())
-	require.NoError(t, err)
+	s := taskstoretest.Open(t)
 	asked, _, err := checks.New(s, door{s}).Ask(t.Context(), tasks.Caller{Scope: taskstate.Scope{UserID: "root", Role: taskstate.RoleOperator}}, checks.Request{})
 	require.NoError(t, err)
 	require.NoError(t, s.InTx(t.Context(), func(ctx context.Context, tx taskstate.Tx, _ taskstate.DBClock) error {
@@ -87,11 +83,7 @@ func TestACheckFindsListsAndMends(t *testing.T) {
 // Of two checks that run, the one that was claimed last waits, be it the older one: it was retried by hand.
 func TestTheCheckThatBeganLastWaits(t *testing.T) {
 	t.Parallel()
-	s, err := taskstore.Open(t.Context(), taskstore.Config{DatabaseURL: taskstoretest.SQLite(t)})
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = s.Close() })
-	_, err = s.Migrate(t.Context())
-	require.NoError(t, err)
+	s := taskstoretest.Open(t)
 	root := tasks.Caller{Scope: taskstate.Scope{UserID: "root", Role: taskstate.RoleOperator}}
 	operator := root.Scope.Actor()
 	ask := func() string {

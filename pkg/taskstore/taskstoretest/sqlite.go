@@ -29,7 +29,25 @@ func SQLite(t testing.TB) string {
 	return "sqlite:" + path
 }
 
-// migrated is the file of a database with every migration and nothing else.
+// Open returns a store on such a database, ready for use; it is closed after the test.
+func Open(t testing.TB) *taskstore.Store {
+	t.Helper()
+	s, err := taskstore.Open(t.Context(), taskstore.Config{DatabaseURL: SQLite(t)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	if _, err := s.Migrate(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// migrated is the file of a database with every migration and nothing else, not even the epoch.
 var migrated = sync.OnceValues(func() (content []byte, err error) {
 	dir, err := os.MkdirTemp("", "millweir-sqlite-")
 	if err != nil {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"net/http"
-	"path/filepath"
 	"testing"
 
 	"github.com/google/uuid"
@@ -13,7 +12,7 @@ import (
 	"github.com/millweir/millweir/pkg/auth/audit"
 	"github.com/millweir/millweir/pkg/outbox"
 	"github.com/millweir/millweir/pkg/taskstate"
-	"github.com/millweir/millweir/pkg/taskstore"
+	"github.com/millweir/millweir/pkg/taskstore/taskstoretest"
 	"github.com/millweir/millweir/pkg/wire"
 	"github.com/millweir/millweir/services/ingest-api/gateway/operators"
 	"github.com/millweir/millweir/services/ingest-api/gateway/web"
@@ -37,11 +36,7 @@ func (noEvents) RequeueAll(context.Context, outbox.Query, int, taskstate.TxFunc)
 // deadEvents is an outbox with n DEAD events, every second one refused, and one that is NEW.
 func deadEvents(t *testing.T, n int) (*outbox.Store, string) {
 	t.Helper()
-	store, err := taskstore.Open(t.Context(), taskstore.Config{DatabaseURL: "sqlite:" + filepath.Join(t.TempDir(), "a.db")})
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, store.Close()) })
-	_, err = store.Migrate(t.Context())
-	require.NoError(t, err)
+	store := taskstoretest.Open(t)
 	fresh := ""
 	require.NoError(t, store.InTx(t.Context(), func(ctx context.Context, tx taskstate.Tx, m taskstate.DBClock) error {
 		for i := range n + 1 {
