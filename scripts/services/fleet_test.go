@@ -17,9 +17,6 @@ import (
 // redisFleet is a fleet of one Redis in a folder of its own; its port is the process's setting, so these tests are not parallel.
 func redisFleet(t *testing.T) (dir string, call func(args ...string) (string, error)) {
 	t.Helper()
-	if testing.Short() && os.Getenv("CI") != "true" {
-		t.Skip("needs a real server: left out by -short (make test runs it)")
-	}
 	probe := labserver.Private(t, labserver.KindRedis, labserver.Options{})
 	if err := probe.Kill(t.Context()); err != nil {
 		t.Fatal(err)
