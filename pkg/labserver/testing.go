@@ -45,8 +45,8 @@ var (
 
 	redisNext, tlsNext atomic.Int64
 
-	// inMemory is where the files of this process are; "": on disk. Those of Private servers are on disk: they are killed, looked
-	// at and counted, and MariaDB writes its log another way into memory.
+	// inMemory is the folder in memory for the files of this process; "": they are on disk. Files of Private servers are always on
+	// disk: tests kill these servers and count their fsyncs, and MariaDB makes none for a log in memory.
 	inMemory string
 
 	sharedCluster struct {

@@ -45,8 +45,8 @@ func Load(version string) (*Document, error) {
 	return d, nil
 }
 
-// described merges the files and fills in what the code knows better: error codes, answers, lists. The objects are shared by
-// all documents and not to be changed.
+// described merges the files and fills in what the code knows better: error codes, responses, lists. All documents share the objects:
+// nobody may change them.
 var described = sync.OnceValues(func() (Object, error) {
 	root := Object{}
 	files, err := openAPIFiles.ReadDir("openapi")

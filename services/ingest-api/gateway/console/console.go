@@ -4,8 +4,8 @@
 // the session, and shows what that says: who may do what, what is allowed and what went wrong is judged there. The package has no
 // database, no store, and no rule of its own. Handler.Serve is the entry point.
 //
-// page.go is what every page has, session.go who looks, caller.go how the API is asked, package chinese what is said in Chinese, package drawing what is drawn;
-// the rest is a file for each group of screens.
+// page.go is what every page has, session.go who looks, caller.go how the API is asked. Package chinese has the Chinese texts, package
+// drawing the geometry of drawings. The rest is a file for each group of screens.
 package console
 
 import (
