@@ -82,8 +82,8 @@ func TestEveryReferenceLeadsSomewhere(t *testing.T) {
 	}
 	walk(d.Root)
 	require.Equal(t, "1.2.3", apidoc.Child(d.Root, "info")["version"])
-	require.NotContains(t, string(d.JSON), "x-list")
-	require.NotContains(t, string(d.JSON), "x-errors")
+	require.NotContains(t, string(d.JSON()), "x-list")
+	require.NotContains(t, string(d.JSON()), "x-errors")
 }
 
 func TestEveryCodeIsListedWithItsRemedy(t *testing.T) {

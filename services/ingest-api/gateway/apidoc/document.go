@@ -24,12 +24,12 @@ var openAPIFiles embed.FS
 // Object is a JSON object of the description.
 type Object = map[string]any
 
-// Document is the API's description, ready to be sent.
+// Document is the API's description. What is sent of it is rendered when it is first asked for.
 type Document struct {
 	Root Object
-	JSON []byte
-	etag string
-	page []byte // /docs
+	JSON func() []byte
+	etag func() string
+	page func() []byte // /docs
 }
 
 // Load is the description with the program's version in it.
@@ -40,9 +40,12 @@ func Load(version string) (*Document, error) {
 	}
 	root, info := maps.Clone(whole), maps.Clone(Child(whole, "info"))
 	root["info"], info["version"] = info, cmp.Or(version, "dev")
-	d := &Document{Root: root, JSON: web.Render(root), etag: web.ETag(root)}
-	d.page = docsPage(root)
-	return d, nil
+	return &Document{
+		Root: root,
+		JSON: sync.OnceValue(func() []byte { return web.Render(root) }),
+		etag: sync.OnceValue(func() string { return web.ETag(root) }),
+		page: sync.OnceValue(func() []byte { return docsPage(root) }),
+	}, nil
 }
 
 // described merges the files and fills in what the code knows better: error codes, responses, lists. All documents share the objects:
@@ -237,8 +240,8 @@ func problemAnswer(codes []string) Object {
 
 // Send sends the description.
 func (d *Document) Send(c *gin.Context) error {
-	if !web.NotModified(c, d.etag, "public, no-cache") {
-		web.Write(c, "application/json", http.StatusOK, d.JSON)
+	if !web.NotModified(c, d.etag(), "public, no-cache") {
+		web.Write(c, "application/json", http.StatusOK, d.JSON())
 	}
 	return nil
 }

@@ -32,7 +32,7 @@ func (d *Document) SendPage(c *gin.Context) error {
 	h.Set("Content-Security-Policy", fmt.Sprintf(
 		"default-src 'none'; style-src 'sha256-%s'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'", base64.StdEncoding.EncodeToString(sum[:])))
 	h.Set("Cache-Control", "public, no-cache")
-	web.Write(c, "text/html; charset=utf-8", http.StatusOK, d.page)
+	web.Write(c, "text/html; charset=utf-8", http.StatusOK, d.page())
 	return nil
 }
 
