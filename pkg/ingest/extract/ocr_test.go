@@ -5,6 +5,8 @@ import (
 	"context"
 	"fmt"
 	"image"
+	"image/color"
+	"image/draw"
 	"image/gif"
 	"image/jpeg"
 	"image/png"
@@ -82,8 +84,13 @@ func TestPicturesAreReadByTextRecognition(t *testing.T) {
 		"a.png":  func(b *bytes.Buffer) error { return png.Encode(b, scan(t)) },
 		"a.jpg":  func(b *bytes.Buffer) error { return jpeg.Encode(b, scan(t), nil) },
 		"a.tiff": func(b *bytes.Buffer) error { return tiff.Encode(b, scan(t), nil) },
-		"a.gif":  func(b *bytes.Buffer) error { return gif.Encode(b, scan(t), nil) },
-		"a.bmp":  func(b *bytes.Buffer) error { return bmp.Encode(b, scan(t)) },
+		"a.gif": func(b *bytes.Buffer) error {
+			picture := scan(t)
+			page := image.NewPaletted(picture.Bounds(), color.Palette{color.Black, color.White})
+			draw.Draw(page, page.Bounds(), picture, picture.Bounds().Min, draw.Src)
+			return gif.Encode(b, page, nil)
+		},
+		"a.bmp": func(b *bytes.Buffer) error { return bmp.Encode(b, scan(t)) },
 	} {
 		var file bytes.Buffer
 		require.NoError(t, encode(&file), name)
