@@ -11,6 +11,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"io"
+	"os"
 	"time"
 
 	"github.com/millweir/millweir/pkg/tasks"
@@ -144,6 +145,15 @@ type Version struct {
 	Kept                   bool // its file is: a SUPERSEDED one can be gone back to
 	CreatedAt              time.Time
 	ClosedAt               time.Time // when it became SUPERSEDED or ABANDONED; zero: it is neither
+}
+
+// Original is the file of a version as it was uploaded.
+type Original struct {
+	File            *os.File // whoever asked closes it
+	Name, MediaType string
+	SHA256          string // of its bytes, in hexadecimal
+	Bytes           int64
+	Version         int64
 }
 
 // Deletion is a row of document_deletion: what was removed of a deleted document, which is gone, and when that was seen.
@@ -384,6 +394,9 @@ type Service interface {
 	Versions(ctx context.Context, c Caller, documentID string, below int64, limit int) ([]Version, error)
 	// Segments pages through the visible version's segments after an index (-1: from the start).
 	Segments(ctx context.Context, c Caller, documentID string, after, limit int) ([]Segment, error)
+	// Original opens the file of a version; 0: the visible one, or the newest when none is visible.
+	// Errors: ErrDocumentNotFound, ErrVersionNotFound, ErrVersionGone.
+	Original(ctx context.Context, c Caller, documentID string, version int64) (Original, error)
 	// DeleteDocument takes the document out of every search at once; files and vectors follow.
 	DeleteDocument(ctx context.Context, c Caller, id string) error
 

@@ -53,27 +53,38 @@ func (a *Catalog) RollbackUpload(ctx context.Context, user, document string, ver
 	return u, visible, err
 }
 
-// contentOf reads what a version was made of.
+// contentOf reads what an earlier version was made of.
 func (a *Catalog) contentOf(ctx context.Context, tx taskstate.Tx, document string, no int64) (ingest.Upload, error) {
-	var state VersionState
-	var said string
-	u := ingest.Upload{DocumentID: document, Force: true, Kept: &ingest.Kept{}}
-	f := &u.File
-	err := tx.QueryRowContext(ctx, a.q.Get("VersionContent"), document, no).Scan(&state, &u.Title, &u.Metadata, &f.ID, &f.SHA256, &f.Bytes, &f.Name, &f.MediaType, &said)
-	f.ID, f.SHA256 = strings.TrimSpace(f.ID), strings.TrimSpace(f.SHA256)
+	state, u, err := a.Content(ctx, tx, document, no)
 	switch {
-	case errors.Is(err, sql.ErrNoRows), err == nil && state != versionVisible && state != VersionSuperseded:
+	case errors.Is(err, ingest.ErrVersionNotFound), err == nil && state != versionVisible && state != VersionSuperseded:
 		return ingest.Upload{}, fmt.Errorf("%w: no version %d of the document was ever visible", ingest.ErrVersionNotFound, no)
 	case err != nil:
-		return ingest.Upload{}, fmt.Errorf("read version %d of document %s: %w", no, document, err)
+		return ingest.Upload{}, err
 	case state == versionVisible:
 		return ingest.Upload{}, fmt.Errorf("version %d: %w", no, ingest.ErrVersionVisible)
-	case f.ID == "":
+	case u.File.ID == "":
 		return ingest.Upload{}, fmt.Errorf("version %d: %w", no, ingest.ErrVersionGone)
 	}
+	return u, nil
+}
+
+// Content reads what a version was made of, as far as it is kept; without a file's id the file is not. ErrVersionNotFound.
+func (a *Catalog) Content(ctx context.Context, tx taskstate.Tx, document string, no int64) (state VersionState, u ingest.Upload, err error) {
+	var said string
+	u = ingest.Upload{DocumentID: document, Force: true, Kept: &ingest.Kept{}}
+	f := &u.File
+	err = tx.QueryRowContext(ctx, a.q.Get("VersionContent"), document, no).Scan(&state, &u.Title, &u.Metadata, &f.ID, &f.SHA256, &f.Bytes, &f.Name, &f.MediaType, &said)
+	switch {
+	case errors.Is(err, sql.ErrNoRows):
+		return "", u, fmt.Errorf("%w: the document has no version %d", ingest.ErrVersionNotFound, no)
+	case err != nil:
+		return "", u, fmt.Errorf("read version %d of document %s: %w", no, document, err)
+	}
+	f.ID, f.SHA256 = strings.TrimSpace(f.ID), strings.TrimSpace(f.SHA256)
 	var p ingest.Payload // the same bytes may have had another name when they were stored
 	if json.Unmarshal([]byte(said), &p) == nil && p.FileName != "" {
 		f.Name = p.FileName
 	}
-	return u, nil
+	return state, u, nil
 }

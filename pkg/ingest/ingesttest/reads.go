@@ -67,7 +67,7 @@ type ReadWorld struct {
 func NewReadWorld(t *testing.T, w *World) *ReadWorld {
 	t.Helper()
 	r := &ReadWorld{World: w, Scan: &scanVectors{Vectors: w.Vectors}}
-	r.Reads = query.NewReads(query.ReadsDeps{Store: w.Store, Catalog: w.App.Catalog, Embedder: w.Embed, Earlier: w.Earlier, Vectors: r.Scan, Index: w.App.Index, Log: slog.New(slog.DiscardHandler)})
+	r.Reads = query.NewReads(query.ReadsDeps{Store: w.Store, Catalog: w.App.Catalog, Embedder: w.Embed, Earlier: w.Earlier, Vectors: r.Scan, Index: w.App.Index, Open: w.App.Folder.Open, Log: slog.New(slog.DiscardHandler)})
 	r.Watches, r.Explain = watch.NewWatches(w.Store, slog.New(slog.DiscardHandler)), tasks.NewExplainer(w.Store, nil, nil, ingest.Descriptions())
 	return r
 }

@@ -6,6 +6,8 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"io/fs"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -165,6 +167,54 @@ func (r *Reads) Versions(ctx context.Context, c ingest.Caller, documentID string
 		v.TaskID, v.Kept, v.CreatedAt, v.ClosedAt = strings.TrimSpace(v.TaskID), kept > 0, created.Time, closed.Time
 		return v, err
 	})
+}
+
+// Original implements ingest.Service. A file that lies there with another size than was uploaded is not given away.
+func (r *Reads) Original(ctx context.Context, c ingest.Caller, documentID string, version int64) (ingest.Original, error) {
+	d, err := r.Document(ctx, c, documentID)
+	if err != nil {
+		return ingest.Original{}, err
+	}
+	if version = cmp.Or(version, d.VisibleVersion); version == 0 {
+		newest, err := r.Versions(ctx, c, documentID, math.MaxInt64, 1)
+		if err != nil {
+			return ingest.Original{}, err
+		}
+		if len(newest) == 0 {
+			return ingest.Original{}, fmt.Errorf("%w: the document has none yet", ingest.ErrVersionNotFound)
+		}
+		version = newest[0].No
+	}
+	kept := func() (ingest.ReceivedFile, error) {
+		return sqldb.Read(ctx, r.store, func(ctx context.Context, tx taskstate.Tx) (ingest.ReceivedFile, error) {
+			_, u, err := r.cat.Content(ctx, tx, documentID, version)
+			if err == nil && u.File.ID == "" {
+				err = fmt.Errorf("version %d: %w", version, ingest.ErrVersionGone)
+			}
+			return u.File, err
+		})
+	}
+	stored, err := kept()
+	if err != nil {
+		return ingest.Original{}, err
+	}
+	f, err := r.open(stored.ID)
+	if errors.Is(err, fs.ErrNotExist) {
+		if _, gone := kept(); gone != nil { // the sweeper was faster
+			return ingest.Original{}, gone
+		}
+	}
+	if err != nil {
+		return ingest.Original{}, fmt.Errorf("open the file of version %d of document %s: %w", version, documentID, err)
+	}
+	info, err := f.Stat()
+	if err == nil && info.Size() != stored.Bytes {
+		err = fmt.Errorf("%d bytes are there, %d were uploaded", info.Size(), stored.Bytes)
+	}
+	if err != nil {
+		return ingest.Original{}, errors.Join(fmt.Errorf("file of version %d of document %s: %w", version, documentID, err), f.Close())
+	}
+	return ingest.Original{File: f, Name: stored.Name, MediaType: stored.MediaType, SHA256: stored.SHA256, Bytes: stored.Bytes, Version: version}, nil
 }
 
 // scanDocument reads DocumentList's columns.

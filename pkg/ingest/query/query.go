@@ -7,6 +7,7 @@ import (
 	"embed"
 	"encoding/json"
 	"log/slog"
+	"os"
 	"slices"
 	"strings"
 	"time"
@@ -41,6 +42,7 @@ type Reads struct {
 	q        sqldb.Queries
 	trouble  *telemetry.Repeated // of searches: one line a base and minute, and one of the reranker
 
+	open       func(file string) (*os.File, error)
 	searchTime time.Duration
 	textWeight float64
 	rerankTop  int
@@ -49,7 +51,7 @@ type Reads struct {
 	past       pasts
 }
 
-// ReadsDeps are what Reads needs; Queue may be nil (no queue in this process), and so may Reranker.
+// ReadsDeps are what Reads needs; Queue may be nil (no queue in this process), and so may Reranker and Open (no Original).
 type ReadsDeps struct {
 	Store     taskstate.Database
 	Catalog   *catalog.Catalog
@@ -62,6 +64,7 @@ type ReadsDeps struct {
 	// TextWeight is how much words count in a hybrid search, of 1; 0: what was measured as best.
 	TextWeight float64
 	Queue      QueueStats
+	Open       func(file string) (*os.File, error) // opens a stored file by its id
 	Log        *slog.Logger
 }
 
@@ -70,7 +73,7 @@ func NewReads(d ReadsDeps) *Reads {
 	return &Reads{
 		store: d.Store, cat: d.Catalog, embedder: d.Embedder, earlier: d.Earlier, vectors: d.Vectors, index: d.Index, queue: d.Queue, log: d.Log,
 		q: sqldb.MustLoad(statements, "sql", d.Store.Dialect()), trouble: telemetry.NewRepeated(d.Log, time.Minute, time.Now), searchTime: searchTime,
-		reranker: d.Reranker, rerankTop: d.RerankTop, textWeight: cmp.Or(d.TextWeight, textWeight), now: time.Now,
+		open: d.Open, reranker: d.Reranker, rerankTop: d.RerankTop, textWeight: cmp.Or(d.TextWeight, textWeight), now: time.Now,
 	}
 }
 

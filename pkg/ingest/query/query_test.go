@@ -2,7 +2,11 @@ package query_test
 
 import (
 	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"math"
 	"strings"
@@ -216,6 +220,38 @@ func TestDocumentsAndSegmentsPage(t *testing.T) {
 		require.Empty(t, versions, "none is below it")
 		_, err = r.Reads.Versions(t.Context(), ingesttest.Foreign(), ids[0], math.MaxInt64, 10)
 		require.ErrorIs(t, err, ingest.ErrDocumentNotFound)
+		require.Equal(t, v.No, originalOf(t, r, ids[0], 0).Version)
+		_, err = r.Reads.Original(t.Context(), ingesttest.Foreign(), ids[0], 0)
+		require.ErrorIs(t, err, ingest.ErrDocumentNotFound)
+		_, err = r.Reads.Original(t.Context(), w.Caller, ids[0], v.No+1)
+		require.ErrorIs(t, err, ingest.ErrVersionNotFound)
+	})
+}
+
+// originalOf reads the file of a version, and compares it with what is said of it.
+func originalOf(t *testing.T, r *ingesttest.ReadWorld, document string, version int64) ingest.Original {
+	t.Helper()
+	o, err := r.Reads.Original(t.Context(), r.Caller, document, version)
+	require.NoError(t, err)
+	bytes, err := io.ReadAll(o.File)
+	require.NoError(t, errors.Join(err, o.File.Close()))
+	sum := sha256.Sum256(bytes)
+	require.Equal(t, hex.EncodeToString(sum[:]), o.SHA256)
+	require.Len(t, bytes, int(o.Bytes))
+	return o
+}
+
+// The file of a document is that of the version that can be found, not of one that is being made.
+func TestTheOriginalIsOfTheVisibleVersion(t *testing.T) {
+	t.Parallel()
+	ingesttest.OnEachDatabase(t, func(t *testing.T, w *ingesttest.World) {
+		r := ingesttest.NewReadWorld(t, w)
+		a := w.Upload("the old text")
+		require.EqualValues(t, 1, originalOf(t, r, a.Document.ID, 0).Version, "none is visible")
+		w.Process(a.Task.ID)
+		w.Accept(ingest.Upload{File: w.Receive("a.txt", "the new text"), DocumentID: a.Document.ID})
+		require.EqualValues(t, 1, originalOf(t, r, a.Document.ID, 0).Version)
+		require.EqualValues(t, 2, originalOf(t, r, a.Document.ID, 2).Version)
 	})
 }
 

@@ -45,7 +45,7 @@ func New(p *documents.Parts, s documents.Shared, search Search, maxUpload int64)
 	p.Env.Ready.Register("uploads", func(ctx context.Context) error { return p.CheckUploads(ctx, a, true) })
 	deps := query.ReadsDeps{
 		Store: p.Store, Catalog: a.Catalog, Embedder: embed.ForQueries(p.Embedder), Earlier: embed.AllForQueries(p.Earlier), Vectors: p.Vectors, Index: a.Index, Queue: length, Log: p.Env.Log,
-		TextWeight: search.TextWeight,
+		Open: a.Folder.Open, TextWeight: search.TextWeight,
 	}
 	if cfg, ok := search.rerank(); ok {
 		if deps.Reranker, err = rerank.New(cfg, p.Env.Metrics); err != nil {

@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"mime"
 	"net"
 	"net/http"
 	"net/url"
@@ -213,7 +214,7 @@ func TestA27(t *testing.T) {
 	require.NotContains(t, page.Body.String(), "onerror")
 }
 
-// A28: a file's name is in no header of an answer, however it is made; originals are not handed out.
+// A28: a file's name is in no header of an answer but that of the file itself, where it is one value, however it is made.
 func TestA28(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
@@ -229,6 +230,15 @@ func TestA28(t *testing.T) {
 			require.Empty(t, w.Header().Get("Content-Disposition"))
 			require.Empty(t, w.Header().Get("Set-Cookie"))
 		}
+		document := decode[wire.Document](t, s.get(s.secrets["owner"], "/api/knowledge/documents/"+string(v.DocumentID)))
+		w = s.get(s.secrets["owner"], "/api/knowledge/documents/"+string(v.DocumentID)+"/file")
+		require.Equal(t, http.StatusOK, w.Code, w.Body.String())
+		require.Empty(t, w.Header().Get("Set-Cookie"))
+		require.NotContains(t, w.Header().Get("Content-Disposition"), "\u202e")
+		kind, said, err := mime.ParseMediaType(w.Header().Get("Content-Disposition"))
+		require.NoError(t, err)
+		require.Equal(t, "attachment", kind)
+		require.Equal(t, map[string]string{"filename": document.FileName}, said)
 	}
 	for header, want := range map[string]int{ // real line ends never reach a name
 		"form-data; name=\"file\"; filename=\"a\r\nSet-Cookie: x=1\r\n.txt\"": 400,

@@ -1092,3 +1092,32 @@ func TestConsoleLinkFromElsewhere(t *testing.T) {
 	b.headers["Sec-Fetch-Site"] = "same-origin"
 	require.Equal(t, http.StatusSeeOther, b.get("/console/tasks").Code)
 }
+
+// The console passes the file of a document on as it comes, and shows a refusal as a page.
+func TestTheConsoleHandsOutFiles(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	accepted := decode[wire.AcceptedTask](t, s.upload(s.secrets["owner"], asyncPath, nil, file("mill.txt", "the first bytes")))
+	screen := "/console/documents/" + string(accepted.DocumentID)
+	owner := s.as(s.secrets["owner"])
+	require.Contains(t, owner.page(screen), `href="`+screen+`/file"`)
+	w := owner.get(screen + "/file?version=1")
+	require.Equal(t, http.StatusOK, w.Code)
+	require.Equal(t, "the first bytes", w.Body.String())
+	require.Equal(t, "attachment; filename=mill.txt", w.Header().Get("Content-Disposition"))
+	tag := w.Header().Get("ETag")
+	for header, want := range map[[2]string]int{{"Range", "bytes=4-8"}: http.StatusPartialContent, {"If-None-Match", tag}: http.StatusNotModified} {
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, screen+"/file", nil)
+		r.Header.Set(header[0], header[1])
+		w := owner.send(r)
+		require.Equal(t, want, w.Code, header)
+		require.Equal(t, map[int]string{http.StatusPartialContent: "first"}[want], w.Body.String())
+	}
+	for who, want := range map[string]int{"other": http.StatusNotFound, "viewer": http.StatusForbidden} {
+		w := s.as(s.secrets[who]).get(screen + "/file")
+		require.Equal(t, want, w.Code, who)
+		require.Contains(t, w.Header().Get("Content-Type"), "text/html")
+		require.Empty(t, w.Header().Get("Content-Disposition"))
+	}
+	require.NotContains(t, s.as(s.secrets["viewer"]).page(screen), screen+"/file")
+}

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/url"
 	"strings"
@@ -31,18 +32,31 @@ type answer struct {
 	header http.Header
 	status int
 	body   bytes.Buffer
+	pass   bool // what is not a problem goes to the browser as it comes, and is not kept
+}
+
+// passes reports whether the response goes to the browser.
+func (a *answer) passes() bool {
+	return a.pass && a.status < http.StatusBadRequest
 }
 
 func (a *answer) Header() http.Header { return a.header }
 
 func (a *answer) WriteHeader(status int) {
-	if a.status == 0 {
-		a.status = status
+	if a.status != 0 {
+		return
+	}
+	if a.status = status; a.passes() {
+		maps.Copy(a.below.Header(), a.header)
+		a.below.WriteHeader(status)
 	}
 }
 
 func (a *answer) Write(text []byte) (int, error) {
 	a.WriteHeader(http.StatusOK)
+	if a.passes() {
+		return a.below.Write(text)
+	}
 	return a.body.Write(text)
 }
 
@@ -83,9 +97,13 @@ func (p *page) request(method, path string, query url.Values, contentType string
 
 // ask sends a request to the API and returns a 2xx answer, or a *Refusal.
 func (p *page) ask(r *http.Request) (*answer, error) {
-	a := &answer{below: p.w, header: http.Header{}}
+	return p.into(&answer{below: p.w, header: http.Header{}}, r)
+}
+
+// into is ask with an answer that is there.
+func (p *page) into(a *answer, r *http.Request) (*answer, error) {
 	p.visit.API(a, r, p.secret)
-	if a.status >= http.StatusOK && a.status < http.StatusMultipleChoices {
+	if a.passes() || a.status >= http.StatusOK && a.status < http.StatusMultipleChoices {
 		return a, nil
 	}
 	if a.header.Get("Connection") == "close" { // of a body that nobody wants

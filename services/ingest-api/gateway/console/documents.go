@@ -12,7 +12,7 @@ import (
 
 func (h *Handler) documentScreens() map[string]handlerFunc {
 	return map[string]handlerFunc{
-		"GET /documents": h.documents, "GET /documents/{id}": h.document,
+		"GET /documents": h.documents, "GET /documents/{id}": h.document, "GET /documents/{id}/file": h.documentFile,
 		"POST /documents/{id}/delete": h.deleteDocument, "POST /documents/{id}/rollback": h.rollback,
 	}
 }
@@ -77,6 +77,21 @@ func (h *Handler) document(p *page) error {
 		return err
 	}
 	return p.show("document", p.DocName(d.Document, 80), d)
+}
+
+// documentFile passes the file of a version on as it comes.
+func (h *Handler) documentFile(p *page) error {
+	r, err := p.request(http.MethodGet, under(documentsPath, p.r.PathValue("id"), "file"), p.query("version"), "", nil, 0)
+	if err != nil {
+		return err
+	}
+	for _, name := range []string{"Range", "If-Range", "If-None-Match"} {
+		if v := p.r.Header.Get(name); v != "" {
+			r.Header.Set(name, v)
+		}
+	}
+	_, err = p.into(&answer{below: p.w, header: http.Header{}, pass: true}, r)
+	return err
 }
 
 func (h *Handler) deleteDocument(p *page) error {

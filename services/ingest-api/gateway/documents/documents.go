@@ -36,6 +36,7 @@ func (g *Handler) Routes() []web.Route {
 		web.On(http.MethodDelete, one, web.AccessWrite, nil, web.Of(web.DocumentID, g.deleteDocument)).In(web.BaseOfDocument),
 		web.On(http.MethodGet, one+"/deletion", web.AccessStatus, nil, web.Of(web.DocumentID, g.deletion)).In(web.BaseOfDeletion),
 		web.On(http.MethodGet, one+"/versions", web.AccessStatus, []string{"cursor", "limit"}, web.Of(web.DocumentID, g.listVersions)).In(web.BaseOfDocument),
+		web.On(http.MethodGet, one+"/file", web.AccessRead, []string{"version"}, web.Of(web.DocumentID, g.file)).In(web.BaseOfDocument),
 		web.On(http.MethodGet, one+"/segments", web.AccessRead, []string{"cursor", "limit"}, web.Of(web.DocumentID, g.listSegments)).In(web.BaseOfDocument),
 		web.On(http.MethodPost, "/api/knowledge/search", web.AccessSearch, nil, g.search).In(web.BaseOfBody),
 		web.On(http.MethodGet, bases, web.AccessStatus, append([]string{"counts"}, filters...), g.listBases).In(web.BaseOfQuery),

@@ -70,6 +70,7 @@ const (
 	CodePrecondition         = "PRECONDITION_FAILED"
 	CodeTooLarge             = "PAYLOAD_TOO_LARGE"
 	CodeUnsupportedMedia     = "UNSUPPORTED_MEDIA_TYPE"
+	CodeRange                = "RANGE_NOT_SATISFIABLE"
 	CodeKeyReused            = "IDEMPOTENCY_KEY_REUSED"
 	CodeRateLimited          = "RATE_LIMITED"
 	CodeLoginLimited         = "TOO_MANY_FAILED_LOGINS"
@@ -179,6 +180,7 @@ var Kinds = map[string]errorKind{
 	CodeVersionGone:                {http.StatusConflict, "The content of this version is not kept.", "Upload the file again, as a new version of the document: PUT /api/knowledge/documents/{documentId}."},
 	CodePrecondition:               {http.StatusPreconditionFailed, "It has changed since it was read.", "Read it again and repeat the change with the new ETag."},
 	CodeTooLarge:                   {http.StatusRequestEntityTooLarge, "The upload is too large.", "Split the file, or ask the operator to raise UPLOAD_MAX_BYTES."},
+	CodeRange:                      {http.StatusRequestedRangeNotSatisfiable, "The Range header asks for bytes that the file does not have.", "Ask for bytes within the length that Content-Range names, or leave Range out."},
 	CodeUnsupportedMedia:           {http.StatusUnsupportedMediaType, "The request's Content-Type is not answered here.", "Send multipart/form-data for uploads and application/json for everything else."},
 	CodeKeyReused:                  {http.StatusUnprocessableEntity, "This Idempotency-Key was used with other content.", "Use a new key for new content."},
 	CodeRateLimited:                {http.StatusTooManyRequests, "Too many uploads in a short time.", "Wait for the seconds in Retry-After."},

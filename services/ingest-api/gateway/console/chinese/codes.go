@@ -71,6 +71,7 @@ var Codes = map[string]Code{
 	"SUPERSEDED":                 {"该文档较新的上传已可见。", "无需处理；若需要旧内容，请重新发送文件。"},
 	"DOCUMENT_DELETED":           {"任务的文档或文件已不在。", "请重新上传文件。"},
 	"VERSION_IS_VISIBLE":         {"该版本就是当前可见的版本。", "无需处理。"},
+	"RANGE_NOT_SATISFIABLE":      {"Range 请求头所指的字节超出了文件范围。", "请在 Content-Range 给出的长度之内请求，或不带 Range。"},
 	"VERSION_GONE":               {"该版本的内容已不保留。", "请将文件作为文档的新版本重新上传：PUT /api/knowledge/documents/{documentId}。"},
 	"PRECONDITION_FAILED":        {"它在读取之后已被更改。", "请重新读取，并用新的 ETag 重复更改。"},
 	"PAYLOAD_TOO_LARGE":          {"上传内容过大。", "请拆分文件，或请运维提高 UPLOAD_MAX_BYTES。"},
