@@ -78,6 +78,7 @@ func TestOnlyPDFIsShown(t *testing.T) {
 	require.Equal(t, "application/pdf", w.Header().Get("Content-Type"))
 	require.Equal(t, "inline; filename=a.pdf", w.Header().Get("Content-Disposition"))
 	require.NotContains(t, w.Header().Get("Content-Security-Policy"), "script-src")
+	require.Contains(t, w.Header().Get("Content-Security-Policy"), "default-src 'none'")
 }
 
 // A stored file that is lost or has another size is a fault of ours, and is written to the log with its document.

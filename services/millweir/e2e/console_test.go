@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -358,6 +359,23 @@ func TestConsolePreviewsWithoutScript(t *testing.T) {
 	require.Contains(t, shown, "Paragraph 0")
 	require.Contains(t, shown, "160", "the size that was chosen")
 	require.Empty(t, c.complaints())
+}
+
+// The page of a segment is one click away: the browser's viewer shows the file there, under the policy of the API. It asks for an
+// icon at the root of the host, as it does for every file that is no page; there is none.
+func TestConsoleOpensThePageOfASegment(t *testing.T) {
+	t.Parallel()
+	_, client := startDev(t)
+	document := client.ended(client.accepted("pages.pdf", sample{File: "pdf_libreoffice_cjk.pdf"}.content(t)).TaskID).DocumentID
+	c := newChrome(t, client.url)
+	c.open("/documents/" + document)
+	c.click(`.segments li:last-child .from strong a`)
+	c.truth("the browser shows the file", `document.contentType === "application/pdf" && location.hash === "#page=1"`)
+	require.Empty(t, slices.DeleteFunc(c.complaints(), func(said string) bool { return strings.HasSuffix(said, client.url+"/favicon.ico") }))
+	var png []byte
+	c.do(chromedp.CaptureScreenshot(&png))
+	require.NoError(t, os.MkdirAll(shots, 0o755))
+	require.NoError(t, os.WriteFile(filepath.Join(shots, "file.png"), png, 0o644))
 }
 
 // Twelve tabs of one browser follow a task with one stream between them: what it says reaches all of them, none of which asks by

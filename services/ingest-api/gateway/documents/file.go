@@ -11,12 +11,6 @@ import (
 	"github.com/millweir/millweir/services/ingest-api/gateway/web"
 )
 
-const mediaPDF = "application/pdf"
-
-// pdfPolicy is what a browser's viewer of PDF needs. It shows the file from its own origin; no script of ours or of the file's runs
-// in ours.
-const pdfPolicy = "default-src 'none'; object-src 'self'; style-src 'unsafe-inline'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'"
-
 // file sends the bytes of a version as they were uploaded, whole or in ranges. A browser shows a PDF, at the page that its address
 // names (#page=N). All else is a download, so that no file is a page of ours.
 func (g *Handler) file(c *gin.Context, id string) error {
@@ -35,9 +29,8 @@ func (g *Handler) file(c *gin.Context, id string) error {
 	h.Set("ETag", `"`+o.SHA256+`"`)
 	h.Set("Cache-Control", "private, no-cache")
 	disposition := "attachment"
-	if o.MediaType == mediaPDF {
+	if o.MediaType == "application/pdf" {
 		disposition = "inline"
-		h.Set("Content-Security-Policy", pdfPolicy)
 	}
 	h.Set("Content-Disposition", mime.FormatMediaType(disposition, map[string]string{"filename": o.Name}))
 	w := &patient{ResponseWriter: c.Writer, c: c}
