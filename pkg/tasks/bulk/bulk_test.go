@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -27,6 +28,7 @@ type bench struct {
 	t    *testing.T
 	ops  *bulk.Operations
 	wait func(ctx context.Context, d time.Duration) bool
+	now  func() time.Time
 	door *door
 }
 
@@ -66,6 +68,12 @@ func onEach(t *testing.T, test func(t *testing.T, b *bench)) {
 				return b.wait(ctx, d)
 			}
 			return ctx.Err() == nil
+		}
+		deps.Now = func() time.Time {
+			if b.now != nil {
+				return b.now()
+			}
+			return time.Now()
 		}
 		b.ops = bulk.New(deps)
 		test(t, b)
@@ -259,13 +267,19 @@ func TestTasksThatChangeMeanwhileAreJudgedAgain(t *testing.T) {
 func TestTheRateIsKept(t *testing.T) {
 	onEach(t, func(t *testing.T, b *bench) {
 		b.dead(5)
-		var waited time.Duration
-		b.wait = func(_ context.Context, d time.Duration) bool { waited += d; return true }
+		var waits []time.Duration
+		now := time.Now()
+		b.now = func() time.Time { return now }
+		b.wait = func(_ context.Context, d time.Duration) bool {
+			waits, now = append(waits, d), now.Add(d)
+			return true
+		}
+		b.door.after = func() { now = now.Add(400 * time.Millisecond) } // so long a page takes
 		r := b.request(bulk.Replay, "status:DEAD")
 		r.PerSecond = 1
 		_, err := b.ops.Run(t.Context(), b.ask(b.Caller, r), quiet)
 		require.NoError(t, err)
-		require.Greater(t, waited, 10*time.Second, "1 + 2 + … s less what the pages took: the clock stands still here")
+		require.Equal(t, slices.Repeat([]time.Duration{600 * time.Millisecond}, 5), waits)
 	})
 }
 
