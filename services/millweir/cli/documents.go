@@ -3,8 +3,15 @@ package cli
 import (
 	"cmp"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
 	"fmt"
+	"io"
 	"net/url"
+	"os"
+	"path/filepath"
+	"strconv"
 	"strings"
 	"time"
 
@@ -17,7 +24,7 @@ import (
 // documents shows what was taken in, goes back to what was there before, and shows that deleted ones are gone.
 func documents(a *App) *cobra.Command {
 	return Group("documents", "show documents, go back to earlier versions, see that deleted ones are gone",
-		documentsList(a), documentsGet(a), documentsSegments(a), documentsVersions(a), documentsDelete(a), documentsRollback(a), documentsDeletion(a))
+		documentsList(a), documentsGet(a), documentsFile(a), documentsSegments(a), documentsVersions(a), documentsDelete(a), documentsRollback(a), documentsDeletion(a))
 }
 
 func documentsDeletion(a *App) *cobra.Command {
@@ -52,6 +59,50 @@ func documentsGet(a *App) *cobra.Command {
 			f.line("updated", d.UpdatedAt.Local().Format(time.RFC3339))
 		})
 	})
+}
+
+func documentsFile(a *App) *cobra.Command {
+	var version int64
+	var to string
+	c := Verb("file ID [--version N] [--to FILE]", "write the file of a document as it was uploaded", Needs("a document id"),
+		func(ctx context.Context, args []string) error {
+			path := client.DocumentPath(args[0], "file")
+			if version != 0 {
+				path += "?version=" + strconv.FormatInt(version, 10)
+			}
+			if to == "" {
+				return a.file(ctx, path, a.Out)
+			}
+			f, err := os.CreateTemp(filepath.Dir(to), ".millweir-*") // FILE is whole or as it was
+			if err != nil {
+				return err
+			}
+			defer func() { _ = os.Remove(f.Name()) }()
+			if err := errors.Join(a.file(ctx, path, f), f.Close()); err != nil {
+				return err
+			}
+			return os.Rename(f.Name(), to)
+		})
+	c.Flags().Int64Var(&version, "version", 0, "its number; 0: the visible one, or the newest when none is visible")
+	c.Flags().StringVar(&to, "to", "", "where to write it; without it: standard output")
+	return c
+}
+
+// file copies what path names to w, and compares it with the SHA-256 that the gateway says of it.
+func (a *App) file(ctx context.Context, path string, w io.Writer) error {
+	body, header, err := a.gateway().Open(ctx, path)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = body.Close() }()
+	sum := sha256.New()
+	if _, err := io.Copy(io.MultiWriter(w, sum), body); err != nil {
+		return fmt.Errorf("copy the file: %w", err)
+	}
+	if want, got := strings.Trim(header.Get("ETag"), `"`), hex.EncodeToString(sum.Sum(nil)); got != want {
+		return fmt.Errorf("the file that came has the SHA-256 %s, the one that was uploaded has %s: the stored file is damaged; upload it again", got, clean(want))
+	}
+	return nil
 }
 
 func documentsSegments(a *App) *cobra.Command {

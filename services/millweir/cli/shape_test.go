@@ -243,7 +243,7 @@ func TestEveryVerbHasHelp(t *testing.T) {
 		require.Equal(t, 2, b.run(t.Context(), append(name, "--no-such-flag")...), name)
 		require.Contains(t, b.err.String(), "unknown flag: --no-such-flag\nusage: millweir "+strings.Join(name, " "), name)
 	}
-	require.Equal(t, 76, verbs)
+	require.Equal(t, 77, verbs)
 	require.Zero(t, b.run(t.Context(), "dlq", "--help"))
 	require.Contains(t, b.out.String(), "replay")
 	require.Zero(t, b.run(t.Context(), "completion", "bash"))

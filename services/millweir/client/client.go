@@ -86,6 +86,15 @@ func (c *Client) Post(ctx context.Context, path string, body, out any) error {
 	return c.do(ctx, http.MethodPost, path, "application/json", bytes.NewReader(text), nil, out)
 }
 
+// Open reads path as it comes; the body is to be closed.
+func (c *Client) Open(ctx context.Context, path string) (io.ReadCloser, http.Header, error) {
+	res, err := c.send(ctx, http.MethodGet, path, "", nil, nil)
+	if err != nil {
+		return nil, nil, err
+	}
+	return res.Body, res.Header, nil
+}
+
 // Delete removes what path names.
 func (c *Client) Delete(ctx context.Context, path string) error {
 	return c.do(ctx, http.MethodDelete, path, "", nil, nil, nil)

@@ -197,11 +197,14 @@ func (c *client) accepted(name string, content []byte, fields ...string) task {
 	return v
 }
 
-// ingested uploads and waits for success.
+// ingested uploads and waits for success; the file comes back as it was sent.
 func (c *client) ingested(name string, content []byte, fields ...string) task {
 	c.t.Helper()
 	v := c.ended(c.accepted(name, content, fields...).TaskID)
 	require.Equal(c.t, "SUCCEEDED", v.Status, "%+v", v)
+	file := c.get("/api/knowledge/documents/" + v.DocumentID + "/file")
+	require.Equal(c.t, http.StatusOK, file.status, "%s", file.body)
+	require.True(c.t, bytes.Equal(content, file.body), "%s: %d bytes were sent, other %d came back", name, len(content), len(file.body))
 	return v
 }
 
