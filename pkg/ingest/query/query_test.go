@@ -7,8 +7,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"log/slog"
 	"math"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -253,6 +255,28 @@ func TestTheOriginalIsOfTheVisibleVersion(t *testing.T) {
 		require.EqualValues(t, 1, originalOf(t, r, a.Document.ID, 0).Version)
 		require.EqualValues(t, 2, originalOf(t, r, a.Document.ID, 2).Version)
 	})
+}
+
+// A file that the sweeper removes between its row and its bytes is one that is not kept; one that its row still names is lost.
+func TestTheOriginalGoesUnderItsReader(t *testing.T) {
+	t.Parallel()
+	w := ingesttest.NewWorld(t, ingesttest.Options{})
+	document := w.Upload("text").Document.ID
+	swept := true
+	reads := query.NewReads(query.ReadsDeps{Store: w.Store, Catalog: w.App.Catalog, Log: slog.New(slog.DiscardHandler), Open: func(file string) (*os.File, error) {
+		if swept {
+			_, err := w.Store.DB().ExecContext(t.Context(), "DELETE FROM stored_file")
+			require.NoError(t, err)
+		}
+		require.NoError(t, w.App.Folder.Remove(file))
+		return w.App.Folder.Open(file)
+	}})
+	_, err := reads.Original(t.Context(), w.Caller, document, 0)
+	require.ErrorIs(t, err, ingest.ErrVersionGone)
+	swept, document = false, w.Upload("other text").Document.ID
+	_, err = reads.Original(t.Context(), w.Caller, document, 0)
+	require.ErrorIs(t, err, fs.ErrNotExist)
+	require.NotErrorIs(t, err, ingest.ErrVersionGone)
 }
 
 func TestBases(t *testing.T) {
