@@ -162,3 +162,18 @@ func testLeave(t *testing.T, _ Features, b Bench) {
 	require.Equal(t, one.Name(), page[0].Consumer)
 	require.False(t, page[0].Alive, "its heartbeat ended with it")
 }
+
+// A member whose process was drained runs again, and is given what comes then.
+func testComesBack(t *testing.T, _ Features, b Bench) {
+	m := b.Member()
+	for range 3 {
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- m.Run(ctx) }()
+		ids := publish(t, m, 2)
+		require.Len(t, readAll(t, m, 2), 2)
+		require.NoError(t, m.Ack(t.Context(), ids...))
+		cancel()
+		require.NoError(t, <-ended)
+	}
+}

@@ -84,6 +84,7 @@ func Run(t *testing.T, features Features, open func(t *testing.T) Bench) {
 		"StatsCount":                            testStats,
 		"AWipedQueueHealsByItself":              testWipe,
 		"AMemberThatStopsLeavesIfNothingIsHeld": testLeave,
+		"AMemberThatStoppedComesBack":           testComesBack,
 		"ForeignIDsAreUnknownIDs":               testForeignIDs,
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -32,7 +32,8 @@ type Queue struct {
 
 	mu      sync.Mutex
 	leave   context.CancelFunc // ends membership
-	left    chan struct{}      // closed when it has ended; nil: it has not begun
+	left    chan struct{}      // closed when it has ended; nil: there is none
+	away    bool               // Run has ended, and was not called again
 	drained time.Time          // when the single stream was last looked into
 }
 
@@ -143,17 +144,18 @@ func (q *Queue) delivery(d *streammq.Delivery) ingestq.Delivery {
 	return out
 }
 
-// join takes part in the group: from the first Read on.
+// join takes part in the group: from the first Read on, and from the first one after a Run that follows another.
 func (q *Queue) join(ctx context.Context) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.left != nil {
+	if q.left != nil || q.away {
 		return
 	}
 	ctx, q.leave = context.WithCancel(context.WithoutCancel(ctx))
-	q.left = make(chan struct{})
+	left := make(chan struct{})
+	q.left = left
 	go func() {
-		defer close(q.left)
+		defer close(left)
 		for {
 			err := q.consumer.Load().Run(ctx)
 			if ctx.Err() != nil {
@@ -187,15 +189,19 @@ func (q *Queue) rejoin(ctx context.Context) bool {
 	}
 }
 
-// depart ends the membership that Read began.
+// depart ends the membership that Read began. A Read on the way begins no other one: the next Run lets it.
 func (q *Queue) depart() {
 	q.mu.Lock()
 	leave, left := q.leave, q.left
+	q.away = true
 	q.mu.Unlock()
 	if left != nil {
 		leave()
 		<-left
 	}
+	q.mu.Lock()
+	q.left = nil
+	q.mu.Unlock()
 }
 
 // Yield implements ingestq.Yielder.
@@ -375,6 +381,9 @@ func (q *Queue) Ping(ctx context.Context) error {
 
 // Run implements ingestq.Consumer: one heartbeat tells for all partitions that the member lives, on a cluster one for each.
 func (q *Queue) Run(ctx context.Context) error {
+	q.mu.Lock()
+	q.away = false
+	q.mu.Unlock()
 	ingestq.Member{
 		Queue: "streamq", HeartbeatTTL: q.cfg.HeartbeatTTL, ZombieInterval: q.cfg.ZombieInterval,
 		Beat: q.beat, RemoveZombies: q.removeZombies, Log: q.log,
