@@ -24,7 +24,7 @@ import (
 var samples = map[string]string{
 	"submit": "FILE", "apply": "ingest.text words", "documents list": "", "documents rollback": "x", "documents deletion": "x", "tasks list": "", "tasks get": "x", "tasks watch": "x", "tasks retry": "x", "tasks cancel": "x --yes",
 	"tasks explain": "x", "search": "words", "tasks wait": "x", "tasks suspend": "x", "tasks resume": "x", "watch": "DIR --once --journal NEW",
-	"documents get": "x", "documents segments": "x", "documents versions": "x", "documents delete": "x --yes", "groups": "", "errors": "", "top": "--once", "doctor": "",
+	"documents get": "x", "documents file": "x", "documents segments": "x", "documents versions": "x", "documents delete": "x --yes", "groups": "", "errors": "", "top": "--once", "doctor": "",
 	"bases list": "", "bases get": "x", "bases create": "x", "bases delete": "x --yes", "bases reindex": "x",
 	"bulk run": "retry --filter x --yes", "bulk list": "", "bulk get": "x", "bulk pause": "x", "bulk resume": "x", "bulk stop": "x",
 	"checks run": "", "checks list": "", "checks get": "x",

@@ -289,7 +289,7 @@ func TestViewsShowWhatWaits(t *testing.T) {
 	var v applied
 	c.get("/api/workflows/tasks/"+retrying).into(t, http.StatusOK, &v)
 	require.InDelta(t, v.Data.Retry.NextAttemptAt.UnixMilli(), due, 1)
-	require.NoError(t, client.Do(t.Context(), client.B().Flushall().Build()).Error())
+	require.NoError(t, client.Do(t.Context(), client.B().Flushdb().Build()).Error())
 	shows("queue:retry", retrying)
 	c.json(http.MethodDelete, "/internal/tasks/"+unknown, "").into(t, http.StatusOK, nil)
 	shows("queue:suspended")

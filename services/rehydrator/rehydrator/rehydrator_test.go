@@ -213,7 +213,7 @@ func TestAFlushedRedisGetsItsDeliveriesBack(t *testing.T) {
 			require.NoError(t, err)
 			_, err = s.app.Cancel(t.Context(), op, ids[2])
 			require.NoError(t, err)
-			require.NoError(t, s.redis.Do(t.Context(), s.redis.B().Flushall().Build()).Error())
+			require.NoError(t, s.redis.Do(t.Context(), s.redis.B().Flushdb().Build()).Error())
 			out, err := s.wish(Wish{Mode: Rehydrate, DryRun: true})
 			require.NoError(t, err)
 			require.Equal(t, "to do: 2 deliveries, 0 rows restored, 1 copies of ended tasks removed; of 4 tasks; 0 without a row, 0 refused\n", out)
