@@ -22,24 +22,30 @@ const (
 	startTries    = 3 // of committing where a partition starts
 )
 
-// Run implements ingestq.Consumer: it keeps the member in the group from its first Read on until ctx ends, and leaves then.
+// Run implements ingestq.Consumer: it keeps the member in the group from its first Read on until ctx ends, and leaves then; between Yield
+// and the next Read it is out.
 // No answer of a broker ends it.
 func (m *Member) Run(ctx context.Context) error {
 	m.runAtOnce.Lock()
 	defer m.runAtOnce.Unlock()
-	select {
-	case <-m.wanted:
-	case <-ctx.Done():
-		return nil
-	}
 	wait := pause.Backoff{First: joinFirstPause, Most: joinMaxPause}
 	for ctx.Err() == nil {
-		began := m.now()
-		err := m.session(ctx)
-		m.drop()
-		if ctx.Err() != nil {
-			break
+		session, leave, rests := m.enter(ctx)
+		if rests {
+			select {
+			case <-m.wanted:
+			case <-ctx.Done():
+			}
+			continue
 		}
+		began := m.now()
+		err := m.session(session)
+		m.drop()
+		if left := session.Err() != nil; left { // wanted: by ctx, or by Yield
+			wait.Reset()
+			continue
+		}
+		leave()
 		if err == nil || m.now().Sub(began) > joinMaxPause {
 			wait.Reset() // it was in the group for a while
 		}
@@ -48,6 +54,18 @@ func (m *Member) Run(ctx context.Context) error {
 		pause.For(ctx, next)
 	}
 	return nil
+}
+
+// enter makes the context of a session, which Yield ends; there is none while the member rests.
+func (m *Member) enter(ctx context.Context) (session context.Context, leave context.CancelFunc, rests bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.rests {
+		m.fault = nil // it is not to be in the group
+		return nil, nil, true
+	}
+	session, m.leave = context.WithCancel(ctx)
+	return session, m.leave, false
 }
 
 // failed says why there is no session.
@@ -115,7 +133,7 @@ func (m *Member) drop() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	clear(m.parts)
-	m.paused = nil
+	m.paused, m.leave = nil, nil
 }
 
 // handler is what the library calls. Setup and Cleanup come once a session, ConsumeClaim for each partition.

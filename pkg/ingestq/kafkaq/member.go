@@ -32,12 +32,13 @@ type Member struct {
 	metrics  *Metrics
 	name     string
 
-	wanted    chan struct{} // closed by the first Read
-	wantOnce  sync.Once
+	wanted    chan struct{} // a signal: a Read began while the member rested
 	arrived   chan struct{} // a signal: records came, or the state of the session changed
 	runAtOnce sync.Mutex    // Run is one at a time
 
 	mu     sync.Mutex
+	rests  bool               // nothing was read yet, or since Yield
+	leave  context.CancelFunc // ends the session; nil: there is none
 	parts  map[int32]*part
 	turn   int   // whose records are given out first
 	fault  error // why there is no session; nil while there is one or nobody knows yet
@@ -45,7 +46,10 @@ type Member struct {
 	clock  ahead
 }
 
-var _ ingestq.Consumer = (*Member)(nil)
+var (
+	_ ingestq.Consumer = (*Member)(nil)
+	_ ingestq.Yielder  = (*Member)(nil)
+)
 
 // New makes a member with a name that no other start of any process has. The producer writes what cannot be decoded to the
 // topic of dead letters; client and producer stay the caller's.
@@ -53,7 +57,7 @@ func New(client *Client, producer *Producer, log *slog.Logger, now func() time.T
 	metrics.forTopic(client.cfg.Topic)
 	return &Member{
 		Client: client, producer: producer, log: log, now: now, metrics: metrics, name: ingestq.MemberName(),
-		wanted: make(chan struct{}), arrived: make(chan struct{}, 1), parts: map[int32]*part{},
+		wanted: make(chan struct{}, 1), arrived: make(chan struct{}, 1), parts: map[int32]*part{}, rests: true,
 	}
 }
 
@@ -65,7 +69,7 @@ func (m *Member) Destination(string) (system, name string) { return "kafka", m.c
 
 // Read implements ingestq.Consumer.
 func (m *Member) Read(ctx context.Context, n int, block time.Duration) ([]ingestq.Delivery, error) {
-	m.wantOnce.Do(func() { close(m.wanted) })
+	m.wake()
 	timer := time.NewTimer(block)
 	defer timer.Stop()
 	for {
@@ -82,6 +86,31 @@ func (m *Member) Read(ctx context.Context, n int, block time.Duration) ([]ingest
 			// A fault has lasted for the whole wait, so a caller that only loops does not spin.
 			return nil, failure(ctx, "read "+m.cfg.Topic, fault)
 		}
+	}
+}
+
+// wake lets the member take part again if it rested.
+func (m *Member) wake() {
+	m.mu.Lock()
+	rested := m.rests
+	m.rests = false
+	m.mu.Unlock()
+	if rested {
+		select {
+		case m.wanted <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// Yield implements ingestq.Yielder: the member leaves the group, until the next Read. What it was given and has not acknowledged comes to
+// the next owner of its partitions, who finds the task held or done.
+func (m *Member) Yield() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.rests = true
+	if m.leave != nil {
+		m.leave()
 	}
 }
 

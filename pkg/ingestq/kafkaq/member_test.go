@@ -258,6 +258,30 @@ func TestAcksOfLostPartitionsDoNothing(t *testing.T) {
 	})
 }
 
+// A member that yields leaves its partitions to the others at once, with what it has not finished, and is back with its next Read.
+func TestAMemberThatYieldsIsOutUntilItReads(t *testing.T) {
+	t.Parallel()
+	eachBroker(t, 2, func(t *testing.T, b *bench) {
+		one := b.join()
+		b.add(20)
+		held := b.read(one, 20)
+		require.Equal(t, 2, has(one))
+		one.Yield()
+		two := b.join()
+		b.add(20)
+		again := b.read(two, 40)
+		require.Len(t, again, 40, "what the first one holds comes too")
+		require.Zero(t, has(one))
+		require.NoError(t, one.Ping(t.Context()), "it is not to be in the group")
+		require.NoError(t, one.Ack(t.Context(), ids(held)...))
+		require.NoError(t, two.Ack(t.Context(), ids(again)...))
+		two.Yield()
+		b.add(20)
+		require.Len(t, tasks(b.read(one, 20)), 20)
+		b.eventually("they are all the first one's again", func() bool { return has(one) == 2 && has(two) == 0 })
+	})
+}
+
 // has is how many partitions a member has.
 func has(m *member) int {
 	m.mu.Lock()
@@ -367,7 +391,7 @@ func TestReadIsBoundedAndEndsWithItsContext(t *testing.T) {
 		m := b.join()
 		b.add(50)
 		b.eventually("all are there", func() bool {
-			m.wantOnce.Do(func() { close(m.wanted) })
+			m.wake()
 			m.mu.Lock()
 			defer m.mu.Unlock()
 			n := 0
