@@ -117,19 +117,26 @@ func (a *App) writeSettings(s settings) error {
 	if a.ConfigDir == "" {
 		return BadInput(errors.New("there is no folder for settings: set HOME or XDG_CONFIG_HOME"))
 	}
-	dir := filepath.Dir(a.configFile())
-	if err := os.MkdirAll(dir, 0o700); err != nil {
+	if err := os.MkdirAll(filepath.Dir(a.configFile()), 0o700); err != nil {
 		return Failed(err)
 	}
-	f, err := os.CreateTemp(dir, ".config-*") // mode 0600
-	if err != nil {
+	if err := replaceFile(a.configFile(), func(w io.Writer) error { return writeJSON(w, s) }); err != nil {
 		return Failed(err)
 	}
-	if err = errors.Join(writeJSON(f, s), f.Sync(), f.Close()); err == nil {
-		err = os.Rename(f.Name(), a.configFile())
+	return nil
+}
+
+// replaceFile writes a file in one step, for its user alone; after an error what was there stays.
+func replaceFile(path string, write func(io.Writer) error) error {
+	f, err := os.CreateTemp(filepath.Dir(path), ".millweir-*") // mode 0600
+	if err != nil {
+		return err
+	}
+	if err = errors.Join(write(f), f.Sync(), f.Close()); err == nil {
+		err = os.Rename(f.Name(), path)
 	}
 	if err != nil {
-		return Failed(errors.Join(err, os.Remove(f.Name())))
+		return errors.Join(err, os.Remove(f.Name()))
 	}
 	return nil
 }

@@ -5,12 +5,9 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
-	"errors"
 	"fmt"
 	"io"
 	"net/url"
-	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
@@ -73,15 +70,7 @@ func documentsFile(a *App) *cobra.Command {
 			if to == "" {
 				return a.file(ctx, path, a.Out)
 			}
-			f, err := os.CreateTemp(filepath.Dir(to), ".millweir-*") // FILE is whole or as it was
-			if err != nil {
-				return err
-			}
-			defer func() { _ = os.Remove(f.Name()) }()
-			if err := errors.Join(a.file(ctx, path, f), f.Close()); err != nil {
-				return err
-			}
-			return os.Rename(f.Name(), to)
+			return replaceFile(to, func(w io.Writer) error { return a.file(ctx, path, w) })
 		})
 	c.Flags().Int64Var(&version, "version", 0, "its number; 0: the visible one, or the newest when none is visible")
 	c.Flags().StringVar(&to, "to", "", "where to write it; without it: standard output")
