@@ -154,27 +154,30 @@ func script() []play {
 // firstClaim matches what a task asks for in its first claim.
 func firstClaim(e embedtest.Effect) bool { return e.Fence == 1 }
 
-// Embedded and real servers, SQLite and the two others, Redis with one stream and with partitions, and Kafka: the same events leave the same log.
+// installations are on embedded and on real servers, on SQLite and the two others, on Redis with one stream and with partitions, and on Kafka.
+var installations = map[string]func(t *testing.T, env []string) *installation{
+	"embedded": allInOne,
+	"MariaDB": func(t *testing.T, env []string) *installation {
+		return separate(t, append(env, "MYSQL_DSN="+labserver.MySQLDatabase(t)))
+	},
+	"partitions": func(t *testing.T, env []string) *installation {
+		return separate(t, append(env, "INGEST_STREAM_PARTITIONS=3", "MYSQL_DSN="+labserver.MySQLDatabase(t)))
+	},
+	"embedded partitions": func(t *testing.T, env []string) *installation {
+		return allInOne(t, append(env, "INGEST_STREAM_PARTITIONS=3"))
+	},
+	"Postgres": func(t *testing.T, env []string) *installation {
+		return separate(t, append(env, "DATABASE_URL="+labserver.PostgresDatabase(t)))
+	},
+	"Kafka": func(t *testing.T, env []string) *installation {
+		return separateOnKafka(t, append(env, "MYSQL_DSN="+labserver.MySQLDatabase(t)))
+	},
+}
+
+// The same events leave the same log on every installation.
 func TestEveryInstallationLeavesTheSameLog(t *testing.T) {
 	t.Parallel()
-	for name, open := range map[string]func(t *testing.T, env []string) *installation{
-		"embedded": allInOne,
-		"MariaDB": func(t *testing.T, env []string) *installation {
-			return separate(t, append(env, "MYSQL_DSN="+labserver.MySQLDatabase(t)))
-		},
-		"partitions": func(t *testing.T, env []string) *installation {
-			return separate(t, append(env, "INGEST_STREAM_PARTITIONS=3", "MYSQL_DSN="+labserver.MySQLDatabase(t)))
-		},
-		"embedded partitions": func(t *testing.T, env []string) *installation {
-			return allInOne(t, append(env, "INGEST_STREAM_PARTITIONS=3"))
-		},
-		"Postgres": func(t *testing.T, env []string) *installation {
-			return separate(t, append(env, "DATABASE_URL="+labserver.PostgresDatabase(t)))
-		},
-		"Kafka": func(t *testing.T, env []string) *installation {
-			return separateOnKafka(t, append(env, "MYSQL_DSN="+labserver.MySQLDatabase(t)))
-		},
-	} {
+	for name, open := range installations {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			embed := embedtest.Start(t, embedtest.Options{})
