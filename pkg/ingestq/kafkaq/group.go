@@ -41,7 +41,7 @@ func (m *Member) Run(ctx context.Context) error {
 		began := m.now()
 		err := m.session(session)
 		m.drop()
-		if left := session.Err() != nil; left { // wanted: by ctx, or by Yield
+		if session.Err() != nil { // it was ended by ctx, or by Yield
 			wait.Reset()
 			continue
 		}

@@ -104,7 +104,7 @@ func (m *Member) wake() {
 }
 
 // Yield implements ingestq.Yielder: the member leaves the group, until the next Read. What it was given and has not acknowledged comes to
-// the next owner of its partitions, who finds the task held or done.
+// the next owner of its partitions, who finds the task claimed or ended.
 func (m *Member) Yield() {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -40,12 +40,11 @@ func Load(version string) (*Document, error) {
 	}
 	root, info := maps.Clone(whole), maps.Clone(Child(whole, "info"))
 	root["info"], info["version"] = info, cmp.Or(version, "dev")
-	return &Document{
-		Root: root,
-		JSON: sync.OnceValue(func() []byte { return web.Render(root) }),
-		etag: sync.OnceValue(func() string { return web.ETag(root) }),
-		page: sync.OnceValue(func() []byte { return docsPage(root) }),
-	}, nil
+	d := &Document{Root: root}
+	d.JSON = sync.OnceValue(func() []byte { return web.Render(root) })
+	d.etag = sync.OnceValue(func() string { return web.ETagOf(d.JSON()) })
+	d.page = sync.OnceValue(func() []byte { return docsPage(root) })
+	return d, nil
 }
 
 // described merges the files and fills in what the code knows better: error codes, responses, lists. All documents share the objects:

@@ -100,7 +100,7 @@ func (p *page) ask(r *http.Request) (*answer, error) {
 	return p.into(&answer{below: p.w, header: http.Header{}}, r)
 }
 
-// into is ask with an answer that is there.
+// into is ask with a response of the caller's.
 func (p *page) into(a *answer, r *http.Request) (*answer, error) {
 	p.visit.API(a, r, p.secret)
 	if a.passes() || a.status >= http.StatusOK && a.status < http.StatusMultipleChoices {

@@ -80,8 +80,11 @@ func AllowWrite(c *gin.Context) {
 }
 
 // ETag is the strong tag of what v looks like now.
-func ETag(v any) string {
-	sum := sha256.Sum256(Render(v))
+func ETag(v any) string { return ETagOf(Render(v)) }
+
+// ETagOf is the strong tag of a body.
+func ETagOf(body []byte) string {
+	sum := sha256.Sum256(body)
 	return `"` + hex.EncodeToString(sum[:16]) + `"`
 }
 
