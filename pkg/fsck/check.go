@@ -81,6 +81,8 @@ type Findings struct {
 	Unindexed []Unindexed
 	// Asleep are tasks that wake and that nobody would look at then.
 	Asleep []string
+	// Miscounted is how many numbers of documents are counted wrongly.
+	Miscounted int64
 	// Young is how many files without a row are no violation yet (Options.FileAge).
 	Young int
 	// Uncompared is how many vectors the deep look could not compare: the embedding cache has forgotten them.
@@ -161,6 +163,7 @@ func Check(ctx context.Context, e Evidence, o Options) (Findings, error) {
 		{"check the runs of workflows", false, c.judgeRuns},
 		{"check the counts of failures", false, c.judgeFailures},
 		{"check the counts of tasks", false, c.judgeCounts},
+		{"check the counts of documents", false, c.judgeDocumentCounts},
 		{"check documents", false, c.readDocuments},
 		{"list the upload folder", false, c.listFiles},
 		{"check vectors", false, c.listVectors},
@@ -357,6 +360,45 @@ func (c *checker) judgeCounts(ctx context.Context) error {
 	}
 	for w, n := range are {
 		c.verdict(said[w] == n, "I41", w.status, "of user %q in knowledge base %q %d are counted, and there are %d", w.user, w.base, said[w], n)
+	}
+	return nil
+}
+
+// judgeDocumentCounts is I42. Documents and what is counted of them are read by one statement.
+func (c *checker) judgeDocumentCounts(ctx context.Context) error {
+	type of struct{ base, status string }
+	type number struct{ documents, segments int64 }
+	are, said := map[of]number{}, map[of]number{}
+	err := c.each(ctx, func(rows *sql.Rows) error {
+		var what string
+		var x of
+		var n number
+		if err := rows.Scan(&what, &x.base, &x.status, &n.documents, &n.segments); err != nil {
+			return err
+		}
+		if what == "are" {
+			are[x] = n
+			return nil
+		}
+		n.documents += said[x].documents
+		n.segments += said[x].segments
+		said[x] = n
+		return nil
+	}, c.q.Get("CountedDocuments"))
+	if err != nil {
+		return err
+	}
+	for x, n := range said {
+		if n != (number{}) {
+			are[x] = are[x] // what is counted and is not there is judged too
+		}
+	}
+	for x, n := range are {
+		s := said[x]
+		if s != n {
+			c.Miscounted++
+		}
+		c.verdict(s == n, "I42", x.base, "%d %s documents with %d segments are counted, and there are %d with %d", s.documents, x.status, s.segments, n.documents, n.segments)
 	}
 	return nil
 }

@@ -125,7 +125,11 @@ var breaches = map[string]breach{
 	"counts: of nobody": {"I41", func(w *world) {
 		w.sql(`INSERT INTO ingest_task_owner (user_id, knowledge_base_id, status, n) VALUES ('nobody', '', 'DEAD', 1)`)
 	}, `of user "nobody" in knowledge base "" 1 are counted, and there are 0`},
-	"counts: of a call": {"I41", func(w *world) { w.sql(`UPDATE ingest_task_call SET owners = 'x' WHERE to_status = 'DEAD'`) }, "cannot be read"},
+	"counts: of a call":           {"I41", func(w *world) { w.sql(`UPDATE ingest_task_call SET owners = 'x' WHERE to_status = 'DEAD'`) }, "cannot be read"},
+	"counts: documents of a base": {"I42", func(w *world) { w.sql(`UPDATE document_count SET documents = documents + 1`) }, "READY documents with"},
+	"counts: documents of nobody": {"I42", func(w *world) {
+		w.sql(`INSERT INTO document_count_change (base_id, status, documents, segments) VALUES ('nobody', 'FAILED', 1, 3)`)
+	}, "1 FAILED documents with 3 segments are counted, and there are 0 with 0"},
 	"task: asleep": {"I38", func(w *world) {
 		w.sql(`UPDATE ingest_task_call SET wake_at = ?`, time.Date(9999, 12, 31, 0, 0, 0, 0, time.UTC))
 		w.sql(`UPDATE ingest_task_state SET dlq_state = 'owed', wake_at = ? WHERE status = 'DEAD'`, now())
@@ -362,6 +366,22 @@ func TestRepairMendsTheVectorStoreOnly(t *testing.T) {
 		there, err := w.vectors.Get(t.Context(), base, []string{lost}, false)
 		require.NoError(t, err)
 		require.Contains(t, there, lost)
+	})
+}
+
+// Documents that were changed beside the services, by hand or by the version before, are counted anew.
+func TestDocumentsAreCountedAnew(t *testing.T) {
+	t.Parallel()
+	everyDatabase(t, func(t *testing.T, w *world) {
+		require.Zero(t, w.find().Miscounted)
+		w.sql(`UPDATE knowledge_document SET status = 'PROCESSING' WHERE latest_task_id = ?`, w.good)
+		w.sql(`INSERT INTO document_count_change (base_id, status, documents, segments) VALUES ('nobody', 'FAILED', 1, 3)`)
+		found := w.find()
+		require.EqualValues(t, 3, found.Miscounted)
+		done, err := fsck.Repair(t.Context(), w.evidence(), found)
+		require.NoError(t, err)
+		require.EqualValues(t, 3, done.Mended)
+		require.Zero(t, w.find().Miscounted)
 	})
 }
 

@@ -39,6 +39,7 @@ func (w *world) enlarge() {
 	}))
 	require.NoError(w.t, w.vectors.Upsert(w.t.Context(), base, rows))
 	w.sql(`UPDATE knowledge_document SET segment_count = ? WHERE id = ?`, many, document)
+	w.sql(`INSERT INTO document_count_change (base_id, status, documents, segments) VALUES (?, 'READY', 0, ?)`, base, many-2)
 	w.sql(`UPDATE document_version SET segment_count = ? WHERE id = ?`, many, version)
 	w.sql(`UPDATE document_version SET splitter = 'split/2' WHERE task_id = ?`, w.twin)
 	w.sql(`DELETE FROM knowledge_text_part WHERE id = ?`, w.read(`SELECT MIN(id) FROM knowledge_text_part`))

@@ -36,7 +36,7 @@ type Repaired struct {
 // Repair puts right what Check found. In the vector store, strays that no row names even now are deleted, and missing or
 // changed vectors of visible versions are written again from the embedding cache, or embedded anew when one of embedders is the
 // base's model. The full-text index is made from the rows where it is not theirs. Of the rows, those are mended that all other witnesses speak against (mendRows). Files without a row that
-// are older than a day are removed. Nothing else is touched: a lost file or text cannot be made again.
+// are older than a day are removed. Documents are counted anew. Nothing else is touched: a lost file or text cannot be made again.
 func Repair(ctx context.Context, e Evidence, f Findings, embedders ...ingest.Embedder) (Repaired, error) {
 	r := &repair{checker: newChecker(e.DB), embedders: embedders, held: map[string]bool{}}
 	r.e, r.Findings = e, f
@@ -49,6 +49,7 @@ func Repair(ctx context.Context, e Evidence, f Findings, embedders ...ingest.Emb
 	}{
 		{"mend rows", r.mendRows},
 		{"wake tasks", r.wakeTasks},
+		{"mend the counts of documents", r.mendCounts},
 		{"delete strays", r.deleteStrays},
 		{"write missing vectors", r.writeMissing},
 		{"mend the full-text index", r.mendIndexes},
@@ -70,6 +71,18 @@ func (r *repair) wakeTasks(ctx context.Context) error {
 		}
 		r.done.Tasks, r.done.Mended = r.done.Tasks+1, r.done.Mended+1
 	}
+	return nil
+}
+
+// mendCounts adds what the counts of documents lack.
+func (r *repair) mendCounts(ctx context.Context) error {
+	if _, ok := r.e.DB.(Writer); !ok || r.Miscounted == 0 {
+		return nil
+	}
+	if err := r.exec(ctx, "MendCounts"); err != nil {
+		return err
+	}
+	r.done.Mended += r.Miscounted
 	return nil
 }
 

@@ -45,6 +45,7 @@ var rules = []rule{
 	{"I39", "a task of a workflow that has ended has one row of workflow_runs with its status and result, and no other task has one", "", true},
 	{"I40", "each task that fails is counted once among the failures of its cause, no other is, and each group has as many as it says", "", false},
 	{"I41", "as many tasks are counted as there are, in each status and of each user and knowledge base in it", "", false},
+	{"I42", "as many live documents and segments are counted as there are, of each knowledge base and status", "", false},
 	{"L1", "at rest every task is terminal, SUSPENDED, or RETRYING with a due time ahead", "", false},
 	{"L2", "no lease stays expired for longer than a lease and a look of the recovery", "", false},
 	{"L3", "no event waits longer than a relay takes; at rest the outbox is drained", "", false},

@@ -265,6 +265,7 @@ func (w *world) fill() {
 	for i, text := range []string{"first", "second"} {
 		w.sql(`INSERT INTO embedding_ledger (model_key, text_hash, dim, vector, used_at) VALUES (?, ?, ?, ?, ?)`, model, hash(text), dim, floats(values(i)), at)
 	}
+	w.sql(`INSERT INTO document_count (base_id, status, documents, segments) VALUES (?, 'READY', 0, 0)`, base)
 	w.good = w.document(w.id("8002"), "key-1")
 	w.twin = w.document(w.id("8002"), "key-2")
 
@@ -313,6 +314,7 @@ func (w *world) document(id, key string) string {
 	w.say(version, id, said)
 	w.sql(`INSERT INTO knowledge_document (id, user_id, base_id, title, file_name, media_type, status, segment_count, bytes, content_sha256, visible_version_id, visible_no, visible_upload_no, last_no, last_upload_no, latest_task_id, created_at, updated_at, sweep_at)
 		VALUES (?, 'u', ?, 't', 'f', 'text/plain', 'READY', 2, ?, ?, ?, 1, 1, 1, 1, ?, ?, ?, ?)`, id, base, len(body), hash(body), version, task, at, at, at)
+	w.sql(`INSERT INTO document_count_change (base_id, status, documents, segments) VALUES (?, 'READY', 1, 2)`, base)
 	var rows []ingest.Vector
 	for i, text := range []string{"first", "second"} {
 		vector := hash(version + text)

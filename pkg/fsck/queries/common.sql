@@ -106,6 +106,29 @@ SELECT 'call', '', '', to_status, COALESCE(from_status, ''), tasks, COALESCE(own
 FROM ingest_task_call
 WHERE wake_at < @never
 
+-- Live documents as they are, and what is counted of them.
+-- name: CountedDocuments
+SELECT 'are', base_id, status, COUNT(*), COALESCE(SUM(segment_count), 0)
+FROM knowledge_document
+WHERE deleted_at IS NULL
+GROUP BY base_id, status
+UNION ALL
+SELECT 'said', base_id, status, documents, segments FROM document_count
+UNION ALL
+SELECT 'said', base_id, status, documents, segments FROM document_count_change
+
+-- Adds what the counts lack. One statement reads and writes, so documents may change meanwhile.
+-- name: MendCounts
+INSERT INTO document_count_change (base_id, status, documents, segments)
+SELECT x.base_id, x.status, SUM(x.documents), SUM(x.segments)
+FROM (SELECT base_id, status, COUNT(*) AS documents, SUM(segment_count) AS segments FROM knowledge_document WHERE deleted_at IS NULL GROUP BY base_id, status
+      UNION ALL
+      SELECT base_id, status, -documents, -segments FROM document_count
+      UNION ALL
+      SELECT base_id, status, -documents, -segments FROM document_count_change) x
+GROUP BY x.base_id, x.status
+HAVING SUM(x.documents) <> 0 OR SUM(x.segments) <> 0
+
 -- name: Bases
 SELECT id, dim, CASE collection WHEN '' THEN id ELSE collection END, CASE WHEN deleted_at IS NULL THEN 0 ELSE 1 END
 FROM knowledge_base

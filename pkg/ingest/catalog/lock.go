@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/millweir/millweir/pkg/ingest"
 	"github.com/millweir/millweir/pkg/taskstate"
 )
 
@@ -16,7 +17,11 @@ const switchRest = 60 * time.Second
 
 // LockedDocument is what decisions need to know of a document; its row is locked.
 type LockedDocument struct {
-	ID, Visible              string // visible: id of the visible version; empty: none
+	ID, Base                 string
+	Status                   ingest.DocumentStatus
+	Segments                 int
+	LatestTask               string // of the newest upload
+	Visible                  string // id of the visible version; empty: none
 	VisibleNo, VisibleUpload int64
 	LastNo                   int64
 	Deleted                  bool
@@ -51,7 +56,7 @@ func (a *Catalog) LockDocuments(ctx context.Context, tx taskstate.Tx, ids []stri
 	return out, a.List(ctx, tx, "DocumentsLock", slices.Compact(ids), func(rows *sql.Rows) error {
 		var d LockedDocument
 		var deleted taskstate.DBTime
-		err := rows.Scan(&d.ID, &d.Visible, &d.VisibleNo, &d.VisibleUpload, &d.LastNo, &deleted)
+		err := rows.Scan(&d.ID, &d.Base, &d.Status, &d.Segments, &d.LatestTask, &d.Visible, &d.VisibleNo, &d.VisibleUpload, &d.LastNo, &deleted)
 		d.Visible, d.Deleted = strings.TrimSpace(d.Visible), !deleted.IsZero()
 		out[d.ID] = d
 		return err

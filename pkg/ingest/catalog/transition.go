@@ -2,12 +2,10 @@ package catalog
 
 import (
 	"context"
-	"fmt"
 	"maps"
 	"slices"
 
 	"github.com/millweir/millweir/pkg/ingest"
-	"github.com/millweir/millweir/pkg/sqldb"
 	"github.com/millweir/millweir/pkg/taskstate"
 )
 
@@ -31,18 +29,21 @@ func (a *Catalog) OnTransition(ctx context.Context, tx taskstate.Tx, m taskstate
 	if err != nil {
 		return err
 	}
+	counts := Counts{}
 	var shown []Shown
 	for _, v := range open {
-		shown = append(shown, Shown{Version: v.ID, Document: v.Document})
+		shown = append(shown, Shown{Version: v.ID, Segments: v.Built, Document: locked[v.Document]})
 	}
-	if err := a.Show(ctx, tx, m, shown); err != nil {
+	if err := a.show(ctx, tx, m, shown, counts); err != nil {
 		return err
+	}
+	for _, s := range shown {
+		delete(locked, s.Document.ID) // they have a visible version
 	}
 	ended := slices.Concat(by[taskstate.StatusDead], by[taskstate.StatusCancelled])
 	if err := a.ExecList(ctx, tx, "VersionsAbandon", ended, m.Now, m.Now, m.Now); err != nil {
 		return err
 	}
-	documents := sqldb.Args(slices.Sorted(maps.Keys(locked)))
 	for _, f := range []struct {
 		status ingest.DocumentStatus
 		tasks  []string
@@ -51,28 +52,60 @@ func (a *Catalog) OnTransition(ctx context.Context, tx taskstate.Tx, m taskstate
 		{ingest.DocumentProcessing, by[taskstate.StatusRunning]},
 		{ingest.DocumentQueued, by[taskstate.StatusQueued]},
 	} {
-		if err := a.follow(ctx, tx, m, f.status, documents, f.tasks); err != nil {
+		if err := a.ExecList(ctx, tx, "DocumentsSetStatus", follow(locked, f.tasks, f.status, counts), string(f.status), m.Now); err != nil {
 			return err
 		}
 	}
-	return nil
+	return a.Count(ctx, tx, counts)
+}
+
+// follow returns the documents that get a status: those without a visible version have that of their newest upload's task, here one of
+// tasks (design D13). They are locked, and counted.
+func follow(locked map[string]LockedDocument, tasks []string, status ingest.DocumentStatus, counts Counts) (out []string) {
+	if len(tasks) == 0 {
+		return nil
+	}
+	among := make(map[string]bool, len(tasks))
+	for _, id := range tasks {
+		among[id] = true
+	}
+	for _, id := range slices.Sorted(maps.Keys(locked)) {
+		d := locked[id]
+		if d.VisibleNo == 0 && !d.Deleted && d.Status != status && among[d.LatestTask] {
+			out = append(out, id)
+			counts.Changed(d.Base, d.Status, d.Segments, status, d.Segments)
+		}
+	}
+	return out
 }
 
 // Shown is a version that becomes visible.
 type Shown struct {
-	Version, Document string
-	Only              bool // the document never had another
+	Version  string
+	Segments int            // of the version
+	Document LockedDocument // as it was before
 }
 
 // Show makes versions visible in place of those before; their documents are locked and read in this transaction.
-// The sweeper ends what is outdated by them. A document's only version supersedes none and outdates no upload.
+// The sweeper ends what is outdated by them.
 func (a *Catalog) Show(ctx context.Context, tx taskstate.Tx, m taskstate.DBClock, all []Shown) error {
+	counts := Counts{}
+	if err := a.show(ctx, tx, m, all, counts); err != nil {
+		return err
+	}
+	return a.Count(ctx, tx, counts)
+}
+
+// show is Show without the counting. A document's only version supersedes none and outdates no upload.
+func (a *Catalog) show(ctx context.Context, tx taskstate.Tx, m taskstate.DBClock, all []Shown, counts Counts) error {
 	var versions, documents, changing []string
 	for _, s := range all {
-		versions, documents = append(versions, s.Version), append(documents, s.Document)
-		if !s.Only {
-			changing = append(changing, s.Document)
+		d := s.Document
+		versions, documents = append(versions, s.Version), append(documents, d.ID)
+		if d.LastNo != 1 {
+			changing = append(changing, d.ID)
 		}
+		counts.Changed(d.Base, d.Status, d.Segments, ingest.DocumentReady, s.Segments)
 	}
 	slices.Sort(versions)
 	slices.Sort(documents)
@@ -90,18 +123,6 @@ func (a *Catalog) Show(ctx context.Context, tx taskstate.Tx, m taskstate.DBClock
 		if err := a.ExecList(ctx, tx, w.name, w.list, w.params...); err != nil {
 			return err
 		}
-	}
-	return nil
-}
-
-// follow sets the status of documents without a visible version whose newest upload's task is among tasks.
-func (a *Catalog) follow(ctx context.Context, tx taskstate.Tx, m taskstate.DBClock, s ingest.DocumentStatus, documents []any, tasks []string) error {
-	if len(tasks) == 0 {
-		return nil
-	}
-	params := slices.Concat([]any{string(s), m.Now, string(s)}, documents, sqldb.Args(tasks))
-	if _, err := tx.ExecContext(ctx, a.q.List("DocumentsFollow", len(documents), len(tasks)), params...); err != nil {
-		return fmt.Errorf("set documents %s: %w", s, err)
 	}
 	return nil
 }

@@ -18,6 +18,13 @@ func (w *World) CheckInvariants() {
 		WHERE d.visible_no > 0 AND (v.id IS NULL OR v.state <> 'VISIBLE')`), "the document names its visible version")
 	require.Zero(w.T, w.Number(`SELECT COUNT(*) FROM document_version v JOIN ingest_task t ON t.id = v.task_id
 		WHERE v.state = 'BUILDING' AND t.status IN ('SUCCEEDED', 'DEAD', 'CANCELLED')`), "no BUILDING version without an open task")
+	counted, err := sqldb.Texts(w.T.Context(), w.Store.Reader(), `SELECT x.base_id FROM (
+		SELECT base_id, status, COUNT(*) AS documents, SUM(segment_count) AS segments FROM knowledge_document WHERE deleted_at IS NULL GROUP BY base_id, status
+		UNION ALL SELECT base_id, status, -documents, -segments FROM document_count
+		UNION ALL SELECT base_id, status, -documents, -segments FROM document_count_change) x
+		GROUP BY x.base_id, x.status HAVING SUM(x.documents) <> 0 OR SUM(x.segments) <> 0`)
+	require.NoError(w.T, err)
+	require.Empty(w.T, counted, "bases whose documents are counted wrongly (I42)")
 	named := map[string]bool{}
 	for _, query := range []string{"SELECT vector_id FROM knowledge_segment", "SELECT vector_id FROM vector_garbage"} {
 		ids, err := sqldb.Texts(w.T.Context(), w.Store.Reader(), query)

@@ -77,7 +77,7 @@ func (w *Worker) complete(m taskstate.DBClock, d taskrun.Done, doc catalog.Locke
 	out := taskstate.Succeed(m, d.Task, d.Holder, d.Result.Output, d.Result.Message)
 	if out.Change != nil { // the last report may not have been written yet
 		out.Change.Progress.Processed, out.Change.Progress.Total = f.segments, f.segments
-		f.shown = &catalog.Shown{Version: v.ID, Document: doc.ID, Only: doc.LastNo == 1}
+		f.shown = &catalog.Shown{Version: v.ID, Segments: f.segments, Document: doc}
 	}
 	return out
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"database/sql"
+	"maps"
 	"time"
 
 	"github.com/millweir/millweir/pkg/ingest"
@@ -55,10 +56,11 @@ func (r *Reads) count(ctx context.Context, c ingest.Caller, bases []ingest.Base)
 	})
 	for _, x := range rows {
 		b := at[x.base]
-		b.Documents[x.status] = x.n
+		b.Documents[x.status] += x.n
 		b.Segments += x.segments
 	}
 	for id, b := range at {
+		maps.DeleteFunc(b.Documents, func(_ ingest.DocumentStatus, n int64) bool { return n == 0 })
 		var all int64
 		for _, n := range b.Documents {
 			all += n

@@ -168,15 +168,21 @@ func (a *Deleter) tombstone(ctx context.Context, tx taskstate.Tx, m taskstate.DB
 		return err
 	}
 	var live []string
+	counts := catalog.Counts{}
 	for _, id := range documents {
 		if d, found := locked[id]; found && !d.Deleted {
 			live = append(live, id)
+			counts.Gone(d)
+			delete(locked, id)
 		}
 	}
 	if err := a.cat.ExecList(ctx, tx, "VersionsSupersede", live, m.Now, m.Now, m.Now); err != nil {
 		return err
 	}
 	if err := a.cat.ExecList(ctx, tx, "DocumentsTombstone", live, m.Now, m.Now, m.Now); err != nil || len(live) == 0 {
+		return err
+	}
+	if err := a.cat.Count(ctx, tx, counts); err != nil {
 		return err
 	}
 	if err := a.cat.NoteDeletions(ctx, tx, live, actor, m.Now, m.Now.Add(receiptRest)); err != nil {

@@ -39,11 +39,12 @@ func New(d ingest.Deps, cfg ingest.Config, cat *catalog.Catalog, mount *files.Mo
 }
 
 const (
-	sweepBatch = 100  // versions, documents or bases of one look
-	garbageMax = 1000 // vector ids of one look
-	deleteMax  = 500  // ids of one request to the vector store
-	rowsSwept  = 1000 // segment rows of one transaction
-	sweepTurns = 50   // looks of one kind in one sweep: bounds it, the next one goes on
+	sweepBatch   = 100  // versions, documents or bases of one look
+	garbageMax   = 1000 // vector ids of one look
+	deleteMax    = 500  // ids of one request to the vector store
+	rowsSwept    = 1000 // segment rows of one transaction
+	countsJoined = 1000 // rows of one transaction that say how the numbers of documents changed
+	sweepTurns   = 50   // looks of one kind in one sweep: bounds it, the next one goes on
 	// failuresKept is how long a group of failures stays after its last one, once no task fails with it any more.
 	failuresKept = 30 * 24 * time.Hour
 	hourly       = time.Hour   // how often the upload folder is listed
@@ -87,6 +88,7 @@ func (a *Sweeper) Sweep(ctx context.Context) (Swept, error) {
 		{"embedding cache", a.sweepCache},
 		{"text index", a.sweepIndex},
 		{"receipts", receipts{a}.verify},
+		{"counts", a.joinCounts},
 	}
 	var errs []error
 	for _, step := range steps {
@@ -152,6 +154,16 @@ func (a *Sweeper) sweepIndex(ctx context.Context, s *Swept) error {
 	n, err := a.index.MergeGrown(ctx)
 	s.Parts += n
 	return err
+}
+
+// joinCounts adds up what changed of the numbers of documents.
+func (a *Sweeper) joinCounts(ctx context.Context, _ *Swept) error {
+	for range sweepTurns {
+		if n, err := a.cat.JoinCounts(ctx, countsJoined); err != nil || n < countsJoined {
+			return err
+		}
+	}
+	return nil
 }
 
 // turns reads what is due, a page at a time, and takes care of it: until there is none, a page is not full, or the sweep has

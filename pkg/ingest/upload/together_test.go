@@ -108,7 +108,7 @@ func TestUploadsOfABatchShareTheirStatements(t *testing.T) {
 		got, errs := w.together(uploads...)
 		require.NoError(t, errors.Join(errs...))
 		require.EqualValues(t, 1, s.calls.Load())
-		require.EqualValues(t, 7, s.statements.Load(), "bases, default bases made, bases, same bytes, files, documents, versions")
+		require.EqualValues(t, 8, s.statements.Load(), "bases, default bases made, bases, same bytes, files, documents, their counts, versions")
 		w.likeRows(got...)
 		for i, a := range got {
 			require.Equal(t, uploads[i].U().File.ID, a.Task.FilePath, "each has its own file")

@@ -144,6 +144,7 @@ func (r *acceptRun) attachments(w *acceptWork) taskstate.NewTask {
 // New rows are in the order of the unique index, in which two processes then wait for each other.
 func (r *acceptRun) writeDocuments(ctx context.Context) error {
 	var fresh []*acceptWork
+	counts := catalog.Counts{}
 	var err error
 	r.each(acceptWrites, func(w *acceptWork) {
 		if w.got.taskID = ingest.NewID(); w.u.Lost != nil {
@@ -152,7 +153,7 @@ func (r *acceptRun) writeDocuments(ctx context.Context) error {
 		if !w.exists {
 			fresh = append(fresh, w)
 		} else if err == nil {
-			err = r.renew(ctx, w)
+			err = r.renew(ctx, w, counts)
 		}
 	})
 	if err != nil {
@@ -175,16 +176,17 @@ func (r *acceptRun) writeDocuments(ctx context.Context) error {
 			d.LastNo, d.LastUpload, d.LatestTask, r.m.Now, r.m.Now, catalog.Never(), d.Metadata.Null(),
 			sql.NullString{String: d.Parent.ID, Valid: d.Parent.ID != ""}, d.Parent.No)
 		w.got.document = d
+		counts.Made(d)
 	}
 	if err := r.insert(ctx, "DocumentsInsert", len(fresh), params); err != nil {
 		return fmt.Errorf("insert documents: %w", err)
 	}
-	return nil
+	return r.app.cat.Count(ctx, r.tx, counts)
 }
 
 // renew counts a further upload of the locked document; what its readers see stays until a version of it is visible.
-func (r *acceptRun) renew(ctx context.Context, w *acceptWork) error {
-	d, f := &w.got.document, w.u.File
+func (r *acceptRun) renew(ctx context.Context, w *acceptWork, counts catalog.Counts) error {
+	d, f, was := &w.got.document, w.u.File, w.got.document.Status
 	d.SHA256, w.u.Parent = f.SHA256, d.Parent
 	same := r.findBy(*d)
 	_, err := r.tx.ExecContext(ctx, r.app.q.Get("DocumentUpload"),
@@ -198,6 +200,7 @@ func (r *acceptRun) renew(ctx context.Context, w *acceptWork) error {
 	if d.VisibleNo == 0 {
 		d.Status, d.Title, d.Metadata = ingest.DocumentQueued, w.title(), w.u.Metadata
 	}
+	counts.Changed(d.BaseID, was, d.Segments, d.Status, d.Segments)
 	return nil
 }
 

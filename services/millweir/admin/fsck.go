@@ -35,7 +35,7 @@ func check(a *cli.App) *cobra.Command {
 	flags.BoolVar(&f.history, "history", false, "judge the log of tasks by all rules, not the content alone")
 	flags.BoolVar(&f.rest, "rest", false, "all work has come to its end: what is still under way is a violation")
 	flags.BoolVar(&f.deep, "deep", false, "compare the values of all visible vectors with the embedding cache; reads every vector")
-	flags.BoolVar(&f.repair, "repair", false, "mend what can be mended: vectors, the full-text index, rows that all else speaks against, files without a row (needs --yes)")
+	flags.BoolVar(&f.repair, "repair", false, "mend what can be mended: vectors, the full-text index, rows that all else speaks against, counts of documents, files without a row (needs --yes)")
 	flags.StringVar(&f.effects, "effects", "", "log of embedding calls, JSON lines")
 	flags.StringVar(&f.client, "client", "", "log of what clients saw, JSON lines")
 	flags.BoolVar(&f.whole, "whole", false, "the client log has every request that was ever sent")

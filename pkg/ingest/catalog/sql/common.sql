@@ -386,7 +386,7 @@ DELETE FROM embedding_ledger WHERE model_key = ? AND used_at < ? AND text_hash I
 SELECT DISTINCT document_id FROM ingest_task_body WHERE document_id IS NOT NULL AND id IN (@list);
 
 -- name: DocumentsLock
-SELECT id, COALESCE(visible_version_id, ''), visible_no, visible_upload_no, last_no, deleted_at
+SELECT id, base_id, status, segment_count, latest_task_id, COALESCE(visible_version_id, ''), visible_no, visible_upload_no, last_no, deleted_at
 FROM knowledge_document
 WHERE id IN (@list)
 ORDER BY id
@@ -435,11 +435,28 @@ UPDATE document_version
 SET state = 'ABANDONED', closed_at = ?, updated_at = ?, sweep_at = ?, sweep_pass = 0
 WHERE state = 'BUILDING' AND task_id IN (@list);
 
--- The status of a document without a visible version follows its newest upload's task (design D13).
--- name: DocumentsFollow
-UPDATE knowledge_document
-SET status = ?, updated_at = ?
-WHERE visible_no = 0 AND deleted_at IS NULL AND status <> ? AND id IN (@list) AND latest_task_id IN (@list);
+-- name: DocumentsSetStatus
+UPDATE knowledge_document SET status = ?, updated_at = ? WHERE id IN (@list);
+
+-- ---------------------------------------------------------------- counts
+
+-- name: CountsChange
+INSERT INTO document_count_change (base_id, status, documents, segments)
+VALUES (@rows:4);
+
+-- name: CountsChanged
+SELECT no, base_id, status, documents, segments FROM document_count_change ORDER BY no LIMIT ? @skiplocked;
+
+-- name: CountsAdd
+INSERT INTO document_count (base_id, status, documents, segments)
+VALUES (@rows:4)
+ON CONFLICT (base_id, status) DO UPDATE SET documents = document_count.documents + excluded.documents, segments = document_count.segments + excluded.segments;
+
+-- name: CountsOfNothing
+DELETE FROM document_count WHERE documents = 0 AND segments = 0 AND base_id IN (@list);
+
+-- name: CountsJoined
+DELETE FROM document_count_change WHERE no IN (@list);
 
 -- ---------------------------------------------------------------- replay
 

@@ -59,3 +59,8 @@ ON DUPLICATE KEY UPDATE dim = VALUES(dim), vector = VALUES(vector), used_at = VA
 INSERT INTO vector_garbage (vector_id, base_id, document_id, birth_version_id, marked_at, sweep_at)
 VALUES (@rows:6)
 ON DUPLICATE KEY UPDATE marked_at = VALUES(marked_at), sweep_at = VALUES(sweep_at);
+
+-- name: CountsAdd
+INSERT INTO document_count (base_id, status, documents, segments)
+VALUES (@rows:4)
+ON DUPLICATE KEY UPDATE documents = documents + VALUES(documents), segments = segments + VALUES(segments);

@@ -64,10 +64,9 @@ SELECT b.id, b.user_id, b.name, b.model_key, b.dim, b.collection, b.search_mode,
  LIMIT ?
 
 -- name: BaseDocuments
-SELECT d.base_id, d.status, COUNT(*), COALESCE(SUM(d.segment_count), 0)
-  FROM knowledge_document d
- WHERE d.base_id IN (@list) AND d.deleted_at IS NULL
- GROUP BY d.base_id, d.status
+SELECT base_id, status, documents, segments FROM document_count WHERE base_id IN (@list)
+UNION ALL
+SELECT base_id, status, documents, segments FROM document_count_change WHERE base_id IN (@list)
 
 -- name: DocumentList
 SELECT d.id, d.user_id, d.base_id, b.name, d.title, d.file_name, d.media_type, d.status, d.bytes,

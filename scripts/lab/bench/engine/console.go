@@ -29,7 +29,9 @@ SELECT CONCAT('01920000-0000-7000-8000-', LPAD(seq, 12, '0')), CONCAT('user', se
 SELECT b.document_id, b.user_id, b.knowledge_base_id, CONCAT('Report ', b.id), CONCAT('report-', b.id, '.pdf'), 'application/pdf',
   CASE t.status WHEN 'DEAD' THEN 'FAILED' ELSE 'READY' END, 12, 100000, SHA2(b.id, 256), SHA2(b.id, 256), 1, 1, 1, b.id, b.created_at, b.created_at, '9999-12-31'
 FROM ingest_task_body b JOIN ingest_task_state t ON t.id = UNHEX(REPLACE(b.id, '-', ''))`,
-	`ANALYZE TABLE knowledge_document, knowledge_base, failure_group, task_failure, ingest_task_body`,
+	`INSERT INTO document_count (base_id, status, documents, segments)
+SELECT base_id, status, COUNT(*), SUM(segment_count) FROM knowledge_document GROUP BY base_id, status`,
+	`ANALYZE TABLE document_count, knowledge_document, knowledge_base, failure_group, task_failure, ingest_task_body`,
 }
 
 // screens are the addresses of the console, below it; TASK, DOCUMENT and BASE are ids of one of each.
