@@ -52,13 +52,14 @@ type Mend struct {
 
 // What a Mend does.
 const (
-	DeleteVectors = "delete_vectors" // that no row names
-	WriteVectors  = "write_vectors"  // of visible versions, from the embedding cache or embedded anew
-	EmbedVectors  = "embed_vectors"  // of those, embedded anew
-	MendRows      = "mend_rows"      // of documents, where all other witnesses speak against a row
-	MendIndex     = "mend_index"     // the full-text index of knowledge bases
-	WakeTasks     = "wake_tasks"     // that nobody would look at
-	RemoveFiles   = "remove_files"   // without a row, older than a day
+	DeleteVectors  = "delete_vectors"  // that no row names
+	WriteVectors   = "write_vectors"   // of visible versions, from the embedding cache or embedded anew
+	EmbedVectors   = "embed_vectors"   // of those, embedded anew
+	MendRows       = "mend_rows"       // of documents, where all other witnesses speak against a row
+	MendIndex      = "mend_index"      // the full-text index of knowledge bases
+	WakeTasks      = "wake_tasks"      // that nobody would look at
+	CountDocuments = "count_documents" // of knowledge bases, anew
+	RemoveFiles    = "remove_files"    // without a row, older than a day
 )
 
 // Took is how long the attempt that ended took; 0 before the end.

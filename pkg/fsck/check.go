@@ -81,8 +81,8 @@ type Findings struct {
 	Unindexed []Unindexed
 	// Asleep are tasks that wake and that nobody would look at then.
 	Asleep []string
-	// Miscounted is how many numbers of documents are counted wrongly.
-	Miscounted int64
+	// Miscounted are the numbers of documents that are counted wrongly.
+	Miscounted []Miscounted
 	// Young is how many files without a row are no violation yet (Options.FileAge).
 	Young int
 	// Uncompared is how many vectors the deep look could not compare: the embedding cache has forgotten them.
@@ -112,6 +112,9 @@ type Unindexed struct {
 	Base  string
 	Flaws int64 // violations that are its
 }
+
+// Miscounted are the documents of a knowledge base in one status.
+type Miscounted struct{ Base, Status string }
 
 // keptFindings bounds the findings of each kind that are kept for Repair.
 const keptFindings = 1_000_000
@@ -396,7 +399,7 @@ func (c *checker) judgeDocumentCounts(ctx context.Context) error {
 	for x, n := range are {
 		s := said[x]
 		if s != n {
-			c.Miscounted++
+			keep(&c.Miscounted, Miscounted{x.base, x.status})
 		}
 		c.verdict(s == n, "I42", x.base, "%d %s documents with %d segments are counted, and there are %d with %d", s.documents, x.status, s.segments, n.documents, n.segments)
 	}

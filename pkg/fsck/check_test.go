@@ -373,15 +373,16 @@ func TestRepairMendsTheVectorStoreOnly(t *testing.T) {
 func TestDocumentsAreCountedAnew(t *testing.T) {
 	t.Parallel()
 	everyDatabase(t, func(t *testing.T, w *world) {
-		require.Zero(t, w.find().Miscounted)
+		require.Empty(t, w.find().Miscounted)
 		w.sql(`UPDATE knowledge_document SET status = 'PROCESSING' WHERE latest_task_id = ?`, w.good)
 		w.sql(`INSERT INTO document_count_change (base_id, status, documents, segments) VALUES ('nobody', 'FAILED', 1, 3)`)
 		found := w.find()
-		require.EqualValues(t, 3, found.Miscounted)
+		require.Len(t, found.Miscounted, 3)
 		done, err := fsck.Repair(t.Context(), w.evidence(), found)
 		require.NoError(t, err)
+		require.Equal(t, 3, done.Counts)
 		require.EqualValues(t, 3, done.Mended)
-		require.Zero(t, w.find().Miscounted)
+		require.Empty(t, w.find().Miscounted)
 	})
 }
 

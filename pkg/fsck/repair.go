@@ -26,6 +26,7 @@ type Repaired struct {
 	Paid    int
 	Rows    int   // documents whose rows were mended, or the rows of their files made again
 	Tasks   int   // tasks that somebody looks at again when they wake
+	Counts  int   // numbers of documents of a knowledge base that were counted anew
 	Indexes int   // knowledge bases whose full-text index was completed, or damaged parts of it replaced
 	Mended  int64 // violations that those rows and indexes were
 	Files   int   // files without a row that were removed
@@ -76,13 +77,14 @@ func (r *repair) wakeTasks(ctx context.Context) error {
 
 // mendCounts adds what the counts of documents lack.
 func (r *repair) mendCounts(ctx context.Context) error {
-	if _, ok := r.e.DB.(Writer); !ok || r.Miscounted == 0 {
+	if _, ok := r.e.DB.(Writer); !ok || len(r.Miscounted) == 0 {
 		return nil
 	}
 	if err := r.exec(ctx, "MendCounts"); err != nil {
 		return err
 	}
-	r.done.Mended += r.Miscounted
+	r.done.Counts = len(r.Miscounted)
+	r.done.Mended += int64(len(r.Miscounted))
 	return nil
 }
 

@@ -28,7 +28,7 @@ func (d door) Insert(ctx context.Context, prepare func(context.Context, taskstat
 
 func (door) Announce(context.Context, []taskstate.Task) bool { return false }
 
-// A check names a task that nobody would look at; a dry run lists it and leaves it, a repair mends it.
+// A check names a task that nobody would look at and a wrong count; a dry run lists them and leaves them, a repair mends them.
 func TestACheckFindsListsAndMends(t *testing.T) {
 	t.Parallel()
 	s := taskstoretest.Open(t)
@@ -36,6 +36,9 @@ func TestACheckFindsListsAndMends(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, s.InTx(t.Context(), func(ctx context.Context, tx taskstate.Tx, _ taskstate.DBClock) error {
 		_, err := tx.ExecContext(ctx, "DELETE FROM ingest_task_call")
+		if err == nil {
+			_, err = tx.ExecContext(ctx, "INSERT INTO document_count (base_id, status, documents, segments) VALUES ('b', 'READY', 1, 1)")
+		}
 		return err
 	}))
 	work := Tools{Store: s}.Workflow()
@@ -65,11 +68,12 @@ func TestACheckFindsListsAndMends(t *testing.T) {
 
 	dry := check(`{"history": true, "repair": true, "dryRun": true}`)
 	require.True(t, dry.Repair.DryRun)
-	require.Equal(t, []checks.Mend{{What: checks.WakeTasks, Rule: "I38", Count: 1, Items: []string{"task " + asked.Task.ID}}}, dry.Repair.Mends)
+	require.Equal(t, []checks.Mend{{What: checks.WakeTasks, Rule: "I38", Count: 1, Items: []string{"task " + asked.Task.ID}},
+		{What: checks.CountDocuments, Rule: "I42", Count: 1, Items: []string{"knowledge base b, READY"}}}, dry.Repair.Mends)
 	require.NotEmpty(t, named(check(`{"history": true}`)), "a dry run mends nothing")
 
 	done := check(`{"history": true, "repair": true, "reason": "a lost call"}`)
-	require.Equal(t, []checks.Mend{{What: checks.WakeTasks, Rule: "I38", Count: 1, Items: []string{}}}, done.Repair.Mends)
+	require.Equal(t, []checks.Mend{{What: checks.WakeTasks, Rule: "I38", Count: 1, Items: []string{}}, {What: checks.CountDocuments, Rule: "I42", Count: 1, Items: []string{}}}, done.Repair.Mends)
 	require.Empty(t, named(check(`{"history": true}`)))
 
 	stranger := asked.Task

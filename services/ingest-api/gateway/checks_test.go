@@ -2,6 +2,8 @@ package gateway
 
 import (
 	"encoding/json"
+	"errors"
+	"fmt"
 	"go/ast"
 	"go/parser"
 	"go/token"
@@ -9,6 +11,7 @@ import (
 	"net/http"
 	"net/url"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -207,14 +210,14 @@ func TestRulesAreInChinese(t *testing.T) {
 	require.ElementsMatch(t, fsck.IDs(), slices.Sorted(maps.Keys(chinese.Rules)))
 }
 
-// Every reason that fsck has for not judging a rule has words in Chinese, nothing else has, and the report shows them.
-func TestReasonsForNotJudgingAreInChinese(t *testing.T) {
-	t.Parallel()
-	files, err := filepath.Glob("../../../pkg/fsck/*.go")
+// literals are the texts of a package's sources that a call of one of the functions has at a place.
+func literals(t *testing.T, folder string, places map[string]int, left ...string) map[string]bool {
+	t.Helper()
+	files, err := filepath.Glob(folder + "/*.go")
 	require.NoError(t, err)
 	said := map[string]bool{}
 	for _, file := range files {
-		if strings.HasSuffix(file, "_test.go") {
+		if strings.HasSuffix(file, "_test.go") || slices.Contains(left, filepath.Base(file)) {
 			continue
 		}
 		parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.SkipObjectResolution)
@@ -228,11 +231,11 @@ func TestReasonsForNotJudgingAreInChinese(t *testing.T) {
 			if !ok {
 				return true
 			}
-			at, known := map[string]int{"notJudged": 0, "NotJudged": 1}[f.Sel.Name]
-			if !known {
+			at, known := places[f.Sel.Name]
+			if !known || at >= len(call.Args) {
 				return true
 			}
-			if text, ok := call.Args[at].(*ast.BasicLit); ok {
+			if text, ok := call.Args[at].(*ast.BasicLit); ok && text.Kind == token.STRING {
 				why, err := strconv.Unquote(text.Value)
 				require.NoError(t, err)
 				said[why] = true
@@ -241,6 +244,57 @@ func TestReasonsForNotJudgingAreInChinese(t *testing.T) {
 		})
 	}
 	require.NotEmpty(t, said)
+	return said
+}
+
+// Every violation that a check can find has words in Chinese, which say all that the English ones do, and the report shows them.
+func TestViolationsAreInChinese(t *testing.T) {
+	t.Parallel()
+	zh := chinese.Problems()
+	// client.go, effects.go and moves.go judge logs that only `millweir fsck` is given, sample.go what a worker looks at by itself.
+	for text := range literals(t, "../../../pkg/fsck", map[string]int{"bad": 2, "verdict": 3, "add": 1}, "client.go", "effects.go", "moves.go", "sample.go") {
+		if text != "%s" { // what others have put together
+			require.NotEmpty(t, zh[text], text)
+		}
+	}
+	for text := range literals(t, "../../../pkg/taskstate/history", map[string]int{"Sprintf": 0}, "checker.go", "report.go") {
+		require.NotEmpty(t, zh[text], text)
+	}
+	verb := regexp.MustCompile(`%[dsqvt]`)
+	for english, its := range zh {
+		var args []any
+		for i, v := range verb.FindAllString(english, -1) {
+			args = append(args, map[string]any{"%d": 100 + i, "%s": fmt.Sprint("x", i), "%q": fmt.Sprint("q", i), "%v": errors.New(fmt.Sprint("e", i)), "%t": true}[v])
+		}
+		said, known := chinese.Problem(fmt.Sprintf(english, args...))
+		require.True(t, known, english)
+		shown := make([]any, len(args))
+		for i, v := range verb.FindAllString(english, -1) {
+			shown[i] = fmt.Sprintf(v, args[i])
+			require.Contains(t, said, shown[i], english)
+		}
+		require.Equal(t, fmt.Sprintf(its, shown...), said, english)
+		require.NotContains(t, said, "%!", english)
+	}
+	_, known := chinese.Problem("something that nobody said")
+	require.False(t, known)
+	said, _ := chinese.Problem(`version a: visible vector b is not in the store`)
+	require.Equal(t, "版本 a：可见向量 b 不在存储中", said)
+	said, _ = chinese.Problem("transition 3: its fence is 7, must be 1")
+	require.Equal(t, "第 3 次变更：其栅栏号为 7，应为 1", said)
+
+	site := newSite(t)
+	root := site.as(site.secrets["operator"])
+	id := site.checked("it had a visible version, was not deleted, and has none")
+	require.Contains(t, root.page("/console/health/checks/"+id), "it had a visible version, was not deleted, and has none")
+	root.headers["Accept-Language"] = "zh"
+	require.Contains(t, root.page("/console/health/checks/"+id), "它曾有可见版本，未被删除，现在却没有")
+}
+
+// Every reason that fsck has for not judging a rule has words in Chinese, nothing else has, and the report shows them.
+func TestReasonsForNotJudgingAreInChinese(t *testing.T) {
+	t.Parallel()
+	said := literals(t, "../../../pkg/fsck", map[string]int{"notJudged": 0, "NotJudged": 1})
 	require.Equal(t, slices.Sorted(maps.Keys(said)), slices.Sorted(maps.Keys(chinese.NotJudged)))
 
 	s := newSite(t)

@@ -168,7 +168,8 @@ var mendTexts = map[string]string{
 	"delete_vectors": "delete vectors that no row names", "write_vectors": "write vectors of visible versions again, from the cache or embedded anew",
 	"embed_vectors": "of these, embedded anew", "mend_rows": "mend rows of documents, where all other witnesses speak against a row",
 	"mend_index": "complete the full-text index of knowledge bases", "wake_tasks": "wake tasks that nobody would look at",
-	"remove_files": "remove files without a row that are older than a day",
+	"count_documents": "count the documents of knowledge bases anew",
+	"remove_files":    "remove files without a row that are older than a day",
 }
 
 // MendText says what a repair does.
@@ -194,6 +195,14 @@ func (p *page) WhyNotJudged(r wire.CheckRule) string {
 		return zh
 	}
 	return why
+}
+
+// ProblemText says what a violation is, in the person's language; English where there is no other.
+func (p *page) ProblemText(e wire.CheckExample) string {
+	if zh, ok := chinese.Problem(string(e.Problem)); ok && p.Look.Lang == "zh" {
+		return zh
+	}
+	return string(e.Problem)
 }
 
 // AboutLink is the page of what a violation is about; empty: it has none.
