@@ -53,8 +53,9 @@ func (s *Store) List(ctx context.Context, scope taskstate.Scope, q taskstate.Que
 	if byCalls(q) && (edge != nil || !searches(q)) { // a search of few tasks reads all of them
 		straight := false
 		if edge == nil {
+			var none bool
 			var err error
-			if straight, err = s.straight(ctx, scope, q); err != nil {
+			if straight, none, err = s.straight(ctx, scope, q); err != nil || none {
 				return taskstate.Page{}, err
 			}
 		}

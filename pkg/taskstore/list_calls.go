@@ -32,11 +32,12 @@ func byCalls(q taskstate.Query) bool {
 }
 
 // straight reports whether the table shows a page of a user's or a knowledge base's tasks at fewer looks than the calls do, on which all
-// users' tasks stand: where they are rare among those, and what is asked for is not rare among them.
-func (s *Store) straight(ctx context.Context, scope taskstate.Scope, q taskstate.Query) (bool, error) {
+// users' tasks stand: where they are rare among those, and what is asked for is not rare among them. none reports that the counts know of
+// no such task.
+func (s *Store) straight(ctx context.Context, scope taskstate.Scope, q taskstate.Query) (straight, none bool, err error) {
 	user := cmp.Or(userOf(scope), clean(q.UserID))
 	if user == "" && q.KnowledgeBase == "" {
-		return false, nil
+		return false, false, nil
 	}
 	of := scope
 	if user != "" {
@@ -44,11 +45,11 @@ func (s *Store) straight(ctx context.Context, scope taskstate.Scope, q taskstate
 	}
 	mine, err := s.Counts(ctx, of, q.KnowledgeBase)
 	if err != nil {
-		return false, err
+		return false, false, err
 	}
 	all, err := s.Counts(ctx, taskstate.System(), "")
 	if err != nil {
-		return false, err
+		return false, false, err
 	}
 	var total, wanted, others int64
 	for status, n := range all {
@@ -66,7 +67,7 @@ func (s *Store) straight(ctx context.Context, scope taskstate.Scope, q taskstate
 			inTable = page * total / wanted
 		}
 	}
-	return inTable < onCalls, nil
+	return inTable < onCalls, wanted == 0, nil
 }
 
 // boundsUpdated reports whether updated_at has bounds.
