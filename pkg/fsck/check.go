@@ -392,8 +392,8 @@ func (c *checker) judgeDocumentCounts(ctx context.Context) error {
 		return err
 	}
 	for x, n := range said {
-		if n != (number{}) {
-			are[x] = are[x] // what is counted and is not there is judged too
+		if _, there := are[x]; !there && n != (number{}) {
+			are[x] = number{} // what is counted and is not there is judged too
 		}
 	}
 	for x, n := range are {

@@ -199,10 +199,10 @@ func (p *page) WhyNotJudged(r wire.CheckRule) string {
 
 // ProblemText says what a violation is, in the person's language; English where there is no other.
 func (p *page) ProblemText(e wire.CheckExample) string {
-	if zh, ok := chinese.Problem(string(e.Problem)); ok && p.Look.Lang == "zh" {
+	if zh, ok := chinese.Problem(e.Problem); ok && p.Look.Lang == "zh" {
 		return zh
 	}
-	return string(e.Problem)
+	return e.Problem
 }
 
 // AboutLink is the page of what a violation is about; empty: it has none.
