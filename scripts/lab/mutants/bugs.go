@@ -77,6 +77,7 @@ var bugs = []bug{
 	{"m45", "a page of a bulk operation without its claim", []check{{"pkg/tasks/bulk", "TestAnOperationThatBreaksOffGoesOn", ""}}},
 	{"m46", "a failure that is counted for its last cause too", []check{storeSuite}},
 	{"m47", "a call whose waking ends is counted by status only, not for whose tasks they are", []check{storeSuite}},
+	{"m48", "a document that is deleted and stays counted", []check{{"pkg/ingest/sweep", "TestDocumentsAreCounted/sqlite", ""}}},
 }
 
 // elsewhere are bugs that the tests of a library of its own seed by themselves: TestEachRuleOfTheModelIsNeeded cuts them into

@@ -282,6 +282,12 @@ var patches = map[string][]patch{
 	}
 `},
 	},
+	"m48": {
+		{file: "pkg/ingest/sweep/delete.go", old: "\t\t\tcounts.Gone(d)\n", text: `			if !seededBug("m48") {
+				counts.Gone(d)
+			}
+`},
+	},
 	"m42": {
 		{file: "pkg/ingest/workflows/fetch.go", old: "	dialer := &net.Dialer{Timeout: connectTime, Control: guard.Safe}\n", text: `	dialer := &net.Dialer{Timeout: connectTime, Control: guard.Safe}
 	if seededBug("m42") {
