@@ -152,7 +152,16 @@ func (r *documentsRun) whole(ctx context.Context, docs []apiclient.Doc, base str
 	for name := range after {
 		after[name] = (after[name] - before[name]) / float64(len(docs))
 	}
-	return c, after, nil
+	return c, after, await.Until(ctx, figure.SettleLimit, time.Second, r.rest)
+}
+
+// rest is nil when no task is left: the attachments of a message are taken in after it is visible.
+func (r *documentsRun) rest(ctx context.Context) error {
+	left, err := tables.Query(ctx, r.w.DB.Reader(), sqldb.Column[int], `SELECT COUNT(*) FROM ingest_task WHERE status IN ('QUEUED', 'RUNNING', 'RETRYING')`)
+	if err == nil && left[0] > 0 {
+		err = fmt.Errorf("%d tasks are not finished", left[0])
+	}
+	return err
 }
 
 // upload sends all documents into a new base.
@@ -185,9 +194,9 @@ func (r *documentsRun) upload(ctx context.Context, docs []apiclient.Doc, base st
 	return nil
 }
 
-// done is nil when every document is visible. The statement reads one narrow table: what it costs counts as machinery.
+// done is nil when every document is visible; attachments of messages are more than were uploaded. The statement reads one narrow table: what it costs counts as machinery.
 func (r *documentsRun) done(ctx context.Context) error {
-	ready, err := tables.Query(ctx, r.w.DB.Reader(), sqldb.Column[int], `SELECT COUNT(*) FROM knowledge_document WHERE status = 'READY'`)
+	ready, err := tables.Query(ctx, r.w.DB.Reader(), sqldb.Column[int], `SELECT COUNT(*) FROM knowledge_document WHERE status = 'READY' AND parent_id IS NULL`)
 	if err == nil && ready[0] != len(r.load.Accepted) {
 		err = fmt.Errorf("%d of %d documents are visible", ready[0], len(r.load.Accepted))
 	}
