@@ -89,6 +89,7 @@ func TestADayAtTheCommandLine(t *testing.T) {
 	out := run(cli.ExitOK, "submit", good, "--title", "On whales", "--wait")
 	require.Contains(t, out, "SUCCEEDED")
 	require.Contains(t, b.err.String(), "[########################] 100%")
+	require.NotContains(t, b.err.String(), "none", "a task that waits is at no stage")
 	require.Contains(t, run(cli.ExitOK, "submit", good), "SUCCEEDED (was there)")
 	again := run(cli.ExitOK, "submit", good, "--force", "--wait", "-o", "json")
 	accepted := decoded[[]struct {

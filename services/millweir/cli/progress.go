@@ -97,9 +97,12 @@ func noteOf(t wire.Task) string {
 	if t.Status == taskstate.StatusRetrying || t.Status == taskstate.StatusSuspended {
 		return short(t.LastError, 60)
 	}
-	note := clean(t.Stage)
+	note := ""
+	if t.Stage != taskstate.StageNone {
+		note = clean(t.Stage)
+	}
 	if t.TotalSegments > 0 {
-		note += fmt.Sprintf(" %d/%d", t.ProcessedSegments, t.TotalSegments)
+		note = strings.TrimSpace(fmt.Sprintf("%s %d/%d", note, t.ProcessedSegments, t.TotalSegments))
 	}
 	return note
 }

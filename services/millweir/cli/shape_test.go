@@ -71,7 +71,7 @@ var canned = map[string]string{
 	"DELETE /api/knowledge/documents/d1":             "",
 	"POST /internal/tasks/" + uuid1 + "/suspend":     run1,
 	"POST /internal/tasks/" + uuid1 + "/resume":      `{"status":"queued","taskId":"` + uuid1 + `"}`,
-	"GET /internal/tasks/stats":                      `{"counts":{"DEAD":2,"RUNNING":1},"streamLength":4,"retryLength":1,"suspendedLength":0,"recent":{"DEAD":1}}`,
+	"GET /internal/tasks/stats":                      `{"counts":{"CANCELLED":0,"DEAD":2,"RUNNING":1},"streamLength":4,"retryLength":1,"suspendedLength":0,"recent":{"DEAD":1}}`,
 	"GET /api/knowledge/tasks/" + uuid1:              run1,
 	"GET /api/knowledge/tasks/" + uuid1 + "/events":  events1,
 	"GET /api/knowledge/tasks/" + uuid1 + "/explain": `{"task":` + run1 + `,"text":"The task waits for 02:03.","now":"2026-01-02T03:04:05Z","lastChanges":[],"event":null}`,

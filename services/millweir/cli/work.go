@@ -412,14 +412,20 @@ func (a *App) printOverview(w io.Writer, o overviewOf) {
 	if o.Stats != nil {
 		var counts []string
 		for _, s := range slices.Sorted(maps.Keys(o.Stats.Counts)) {
-			counts = append(counts, fmt.Sprintf("%s %d (+%d/h)", clean(s), o.Stats.Counts[s], o.Stats.Recent[s]))
+			if n, recent := o.Stats.Counts[s], o.Stats.Recent[s]; n != 0 || recent != 0 {
+				counts = append(counts, fmt.Sprintf("%s %d (+%d/h)", clean(s), n, recent))
+			}
 		}
 		f := fields{w}
-		f.line("tasks", strings.Join(counts, "  "))
+		f.line("tasks", cmp.Or(strings.Join(counts, "  "), "none"))
 		f.line("stream", fmt.Sprintf("%d entries, %d retries, %d suspended", o.Stats.StreamLength, o.Stats.RetryLength, o.Stats.SuspendedLength))
 	}
 	if o.Outbox != nil {
-		fields{w}.line("outbox", fmt.Sprintf("%d events wait, the oldest for %s", o.Outbox.Backlog, time.Duration(o.Outbox.OldestAgeSeconds*float64(time.Second)).Round(time.Second)))
+		wait := fmt.Sprintf("%d events wait", o.Outbox.Backlog)
+		if o.Outbox.Backlog > 0 {
+			wait += fmt.Sprintf(", the oldest for %s", time.Duration(o.Outbox.OldestAgeSeconds*float64(time.Second)).Round(time.Second))
+		}
+		fields{w}.line("outbox", wait)
 	}
 	if t := o.Oldest; t != nil {
 		fields{w}.line("oldest", fmt.Sprintf("%s %s waits since %s", t.TaskID, t.Status, t.CreatedAt.Local().Format(time.DateTime)))

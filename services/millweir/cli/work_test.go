@@ -87,6 +87,8 @@ func TestTop(t *testing.T) {
 	for _, want := range []string{"DEAD 2 (+1/h)  RUNNING 1 (+0/h)", "4 entries, 1 retries", "oldest       " + uuid1 + " RETRYING waits since", "RUNNING", uuid1 + "  embed"} {
 		require.Contains(t, said, want)
 	}
+	require.NotContains(t, said, "CANCELLED", "there is none, and was none")
+	require.Contains(t, said, "3 events wait, the oldest for 2s")
 	var o struct{ Stats, Oldest map[string]any }
 	require.NoError(t, json.Unmarshal([]byte(b.must(t)(0, "top", "--once", "-o", "json")), &o))
 	require.Equal(t, uuid1, o.Oldest["taskId"])
