@@ -78,10 +78,11 @@ func (a *Catalog) putCounts(ctx context.Context, tx taskstate.Tx, statement stri
 }
 
 // JoinCounts adds up to limit rows of document_count_change to document_count and returns how many it took. Several processes may join
-// at once: each takes rows that no other has.
+// at once: each takes rows that no other has, and writes to the sums in the order of their keys. A sum that is 0 stays as long as its
+// base does.
 func (a *Catalog) JoinCounts(ctx context.Context, limit int) (taken int, err error) {
 	err = a.d.Store.InTx(ctx, func(ctx context.Context, tx taskstate.Tx, _ taskstate.DBClock) error {
-		c, bases := Counts{}, map[string]bool{}
+		c := Counts{}
 		var rows []any
 		err := sqldb.Each(ctx, tx, func(r *sql.Rows) error {
 			var no, documents, segments int64
@@ -89,7 +90,7 @@ func (a *Catalog) JoinCounts(ctx context.Context, limit int) (taken int, err err
 			if err := r.Scan(&no, &at.base, &at.status, &documents, &segments); err != nil {
 				return err
 			}
-			rows, bases[at.base] = append(rows, no), true
+			rows = append(rows, no)
 			n := c[at]
 			c[at] = number{n.documents + documents, n.segments + segments}
 			return nil
@@ -98,9 +99,6 @@ func (a *Catalog) JoinCounts(ctx context.Context, limit int) (taken int, err err
 			return err
 		}
 		if err := a.putCounts(ctx, tx, "CountsAdd", c); err != nil {
-			return err
-		}
-		if err := a.ExecList(ctx, tx, "CountsOfNothing", slices.Sorted(maps.Keys(bases))); err != nil {
 			return err
 		}
 		_, err = tx.ExecContext(ctx, a.q.List("CountsJoined", len(rows)), rows...)

@@ -237,6 +237,9 @@ func (a documentSweep) noteBase(ctx context.Context, b dueThing, pass int, rest 
 	return a.d.Store.InTx(ctx, func(ctx context.Context, tx taskstate.Tx, m taskstate.DBClock) error {
 		if pass > 1 {
 			_, err := tx.ExecContext(ctx, a.q.Get("BaseGone"), b.id, b.pass)
+			if err == nil {
+				_, err = tx.ExecContext(ctx, a.q.Get("CountsGone"), b.id)
+			}
 			return err
 		}
 		_, err := tx.ExecContext(ctx, a.q.Get("BaseSweepLater"), pass, m.Now.Add(rest), b.id, b.pass)

@@ -452,8 +452,8 @@ INSERT INTO document_count (base_id, status, documents, segments)
 VALUES (@rows:4)
 ON CONFLICT (base_id, status) DO UPDATE SET documents = document_count.documents + excluded.documents, segments = document_count.segments + excluded.segments;
 
--- name: CountsOfNothing
-DELETE FROM document_count WHERE documents = 0 AND segments = 0 AND base_id IN (@list);
+-- name: CountsGone
+DELETE FROM document_count WHERE base_id = ? AND NOT EXISTS (SELECT 1 FROM knowledge_base b WHERE b.id = document_count.base_id);
 
 -- name: CountsJoined
 DELETE FROM document_count_change WHERE no IN (@list);
