@@ -868,6 +868,46 @@ func TestConsoleHasFacetsByBaseAndStage(t *testing.T) {
 	}
 }
 
+// Home tells operators how workers, the queue and the rules are, in both languages; it tells nobody else.
+func TestConsoleHomeSaysHowTheInstallationIs(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	root := s.as(s.secrets["operator"])
+	facts := func() string {
+		_, after, found := strings.Cut(root.page("/console"), "<h2>Installation</h2>")
+		require.True(t, found)
+		return after
+	}
+	first := facts()
+	for _, want := range []string{"No process has claimed a task in the last hour.", "deliveries in the stream: 3 · waiting for a retry: 0", "The installation was not checked yet."} {
+		require.Contains(t, first, want)
+	}
+	require.NotContains(t, s.as(s.secrets["owner"]).page("/console"), "<h2>Installation</h2>")
+
+	soon := time.Now().UTC().Add(time.Minute)
+	s.exec(`INSERT INTO ingest_worker (name, lease_until, created_at) VALUES (?, ?, ?)`, "w-1", soon, time.Now().UTC())
+	s.exec(`INSERT INTO ingest_worker (name, lease_until, created_at, drain_at) VALUES (?, ?, ?, ?)`, "w-2", soon, time.Now().UTC(), time.Now().UTC())
+	s.checked("x")
+	said := facts()
+	for _, want := range []string{"alive: 3 · running tasks: 0 · take no new task: 1", "</span> 7 violations</span> · <time"} {
+		require.Contains(t, said, want)
+	}
+	s.exec(`UPDATE ingest_worker SET lease_until = ? WHERE name = 'w-1'`, time.Now().UTC().Add(-time.Minute))
+	require.Contains(t, facts(), "alive: 2 · running tasks: 0", "it is gone, and nothing is lost with it")
+	id := s.accept(s.secrets["owner"], "a.txt", "some text").TaskID
+	policy := taskstate.Policy{BaseBackoff: time.Second, MaxBackoff: time.Second, Lease: time.Minute, MaxCrashes: 3}
+	outs, err := s.parts.Store.Apply(t.Context(), taskstate.Batch{IDs: []string{id}, Scope: taskstate.System(), Decide: taskstate.Each(func(m taskstate.DBClock, t taskstate.Task) taskstate.Decision {
+		return taskstate.Claim(policy, m, t, taskstate.ClaimRequest{Owner: "w-3/1", Process: "w-3", Actor: taskstate.Actor{Kind: taskstate.ActorWorker, Name: "w-3"}})
+	})})
+	require.NoError(t, err)
+	require.Equal(t, taskstate.AnswerClaimed, outs[0].Answer)
+	require.Contains(t, facts(), "alive: 3 · running tasks: 1")
+	s.exec(`UPDATE ingest_worker SET lease_until = ? WHERE name = 'w-3'`, time.Now().UTC().Add(-time.Minute))
+	require.Contains(t, facts(), "</span> alive: 2 · running tasks: 0 · take no new task: 1 · have tasks and an ended lease: 1</span>")
+	root.headers["Accept-Language"] = "zh"
+	require.Contains(t, root.page("/console"), "7 处违规")
+}
+
 // A process is drained and let take tasks again from the console; its state is seen until it is gone, and the audit log has both.
 func TestConsoleDrainsAWorker(t *testing.T) {
 	t.Parallel()

@@ -22,6 +22,15 @@ type homeData struct {
 	Failures wire.List[wire.FailureGroup]
 	Plots    []drawing.History // of the last hour and day; none: not an operator
 	Pace     *wire.Pace        // nil: the same
+	Parts    []homePart        // of the installation; none: the same
+}
+
+// homePart is how a part of the installation is.
+type homePart struct {
+	Name, Link string // Link: of the screen that says more
+	Says       []string
+	Bad        bool
+	At         wire.NullTime // when that was found out; missing: now
 }
 
 func (h *Handler) home(p *page) error {
@@ -66,9 +75,99 @@ func (h *Handler) home(p *page) error {
 			}
 			d.Plots = append(d.Plots, drawing.OfHistory(past, span == "day"))
 		}
+		if d.Parts, err = p.parts(stats); err != nil {
+			return err
+		}
 	}
 	p.Section = "home"
 	return p.show("home", p.T("Home"), d)
+}
+
+// parts say how workers, queue, outbox and rules are, as far as this service has them.
+func (p *page) parts(stats *wire.Stats) (out []homePart, err error) {
+	var workers wire.List[wire.Worker]
+	if err := p.get("/internal/workers", nil, &workers); err != nil && !gone(err) {
+		return nil, err
+	} else if err == nil {
+		out = append(out, p.workersPart(workers.Items))
+	}
+	out = append(out, homePart{Name: p.T("Queue"), Link: p.Link("/queues"), Says: []string{
+		p.T("deliveries in the stream: %d", stats.StreamLength), p.T("waiting for a retry: %d", stats.RetryLength),
+	}})
+	var box wire.OutboxStats
+	if err := p.get("/internal/outbox", nil, &box); err != nil && !gone(err) {
+		return nil, err
+	} else if err == nil {
+		part := homePart{Name: p.T("Outbox"), Link: p.Link("/queues"), Says: []string{p.T("events that wait: %d", box.Backlog)}}
+		if box.Backlog > 0 {
+			part.Says = append(part.Says, p.T("the oldest for %s", p.Seconds(box.OldestAgeSeconds)))
+		}
+		out = append(out, part)
+	}
+	if !p.Texts() {
+		return out, nil
+	}
+	var checks wire.List[wire.Check]
+	if err := p.get(checksPath, url.Values{"limit": {lastChecks}}, &checks); err != nil {
+		if gone(err) {
+			err = nil
+		}
+		return out, err
+	}
+	return append(out, p.rulesPart(checks.Items)), nil
+}
+
+// Joined are clauses on one line.
+func (p *page) Joined(clauses []string) string { return strings.Join(clauses, " · ") }
+
+// workersPart says how many processes live and what they run.
+func (p *page) workersPart(all []wire.Worker) homePart {
+	part := homePart{Name: p.T("Workers"), Link: p.Link("/workers")}
+	alive, running, draining, lost := 0, 0, 0, 0
+	for _, w := range all {
+		switch {
+		case w.Alive:
+			alive++
+			running += w.Running
+			if !w.DrainAt.Missing() {
+				draining++
+			}
+		case w.Running > 0:
+			lost++
+		}
+	}
+	if len(all) == 0 {
+		part.Says = []string{p.T("No process has claimed a task in the last hour.")}
+		return part
+	}
+	part.Says = []string{p.T("alive: %d", alive), p.T("running tasks: %d", running)}
+	if draining > 0 {
+		part.Says = append(part.Says, p.T("take no new task: %d", draining))
+	}
+	if lost > 0 {
+		part.Bad, part.Says = true, append(part.Says, p.T("have tasks and an ended lease: %d", lost))
+	}
+	return part
+}
+
+// rulesPart says what the last check found that ended well, of the checks that are listed.
+func (p *page) rulesPart(checks []wire.Check) homePart {
+	part := homePart{Name: p.T("Rules"), Link: p.Link("/health"), Says: []string{p.T("The installation was not checked yet.")}}
+	for _, c := range checks {
+		if c.Violations == nil {
+			continue
+		}
+		left := *c.Violations
+		if c.Left != nil {
+			left = *c.Left
+		}
+		part.At, part.Bad, part.Says = c.EndedAt, left > 0, []string{p.T("No rule is violated.")}
+		if part.Bad {
+			part.Says = []string{p.T("%d violations", left)}
+		}
+		break
+	}
+	return part
 }
 
 // some are tasks of these statuses, the last changed first.
