@@ -33,9 +33,11 @@ type number struct{ documents, segments int64 }
 type Counts map[counted]number
 
 func (c Counts) add(base string, status ingest.DocumentStatus, documents, segments int) {
-	at := counted{base, status}
-	n := c[at]
-	c[at] = number{n.documents + int64(documents), n.segments + int64(segments)}
+	c.sum(counted{base, status}, number{int64(documents), int64(segments)})
+}
+
+func (c Counts) sum(at counted, n number) {
+	c[at] = number{c[at].documents + n.documents, c[at].segments + n.segments}
 }
 
 // Made counts a new document.
@@ -85,15 +87,13 @@ func (a *Catalog) JoinCounts(ctx context.Context, limit int) (taken int, err err
 		c := Counts{}
 		var rows []any
 		err := sqldb.Each(ctx, tx, func(r *sql.Rows) error {
-			var no, documents, segments int64
+			var no int64
 			var at counted
-			if err := r.Scan(&no, &at.base, &at.status, &documents, &segments); err != nil {
-				return err
-			}
+			var n number
+			err := r.Scan(&no, &at.base, &at.status, &n.documents, &n.segments)
 			rows = append(rows, no)
-			n := c[at]
-			c[at] = number{n.documents + documents, n.segments + segments}
-			return nil
+			c.sum(at, n)
+			return err
 		}, a.q.Get("CountsChanged"), limit)
 		if taken = len(rows); err != nil || taken == 0 {
 			return err

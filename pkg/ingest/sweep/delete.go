@@ -173,7 +173,7 @@ func (a *Deleter) tombstone(ctx context.Context, tx taskstate.Tx, m taskstate.DB
 		if d, found := locked[id]; found && !d.Deleted {
 			live = append(live, id)
 			counts.Gone(d)
-			delete(locked, id)
+			delete(locked, id) // one that is named twice is counted once
 		}
 	}
 	if err := a.cat.ExecList(ctx, tx, "VersionsSupersede", live, m.Now, m.Now, m.Now); err != nil {

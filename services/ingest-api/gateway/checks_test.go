@@ -250,7 +250,7 @@ func literals(t *testing.T, folder string, places map[string]int, left ...string
 // Every violation that a check can find has words in Chinese, which say all that the English ones do, and the report shows them.
 func TestViolationsAreInChinese(t *testing.T) {
 	t.Parallel()
-	zh := chinese.Problems()
+	zh := chinese.Problems
 	// client.go, effects.go and moves.go judge logs that only `millweir fsck` is given, sample.go what a worker looks at by itself.
 	for text := range literals(t, "../../../pkg/fsck", map[string]int{"bad": 2, "verdict": 3, "add": 1}, "client.go", "effects.go", "moves.go", "sample.go") {
 		if text != "%s" { // what others have put together

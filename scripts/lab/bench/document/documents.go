@@ -194,7 +194,8 @@ func (r *documentsRun) upload(ctx context.Context, docs []apiclient.Doc, base st
 	return nil
 }
 
-// done is nil when every document is visible; attachments of messages are more than were uploaded. The statement reads one narrow table: what it costs counts as machinery.
+// done is nil when every document is visible; attachments of messages are more than were uploaded. The statement reads one narrow table:
+// what it costs counts as machinery.
 func (r *documentsRun) done(ctx context.Context) error {
 	ready, err := tables.Query(ctx, r.w.DB.Reader(), sqldb.Column[int], `SELECT COUNT(*) FROM knowledge_document WHERE status = 'READY' AND parent_id IS NULL`)
 	if err == nil && ready[0] != len(r.load.Accepted) {

@@ -199,8 +199,10 @@ func (p *page) WhyNotJudged(r wire.CheckRule) string {
 
 // ProblemText says what a violation is, in the person's language; English where there is no other.
 func (p *page) ProblemText(e wire.CheckExample) string {
-	if zh, ok := chinese.Problem(e.Problem); ok && p.Look.Lang == "zh" {
-		return zh
+	if p.Look.Lang == "zh" {
+		if zh, ok := chinese.Problem(e.Problem); ok {
+			return zh
+		}
 	}
 	return e.Problem
 }

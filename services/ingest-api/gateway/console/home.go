@@ -86,18 +86,18 @@ func (h *Handler) home(p *page) error {
 // parts say how workers, queue, outbox and rules are, as far as this service has them.
 func (p *page) parts(stats *wire.Stats) (out []homePart, err error) {
 	var workers wire.List[wire.Worker]
-	if err := p.get("/internal/workers", nil, &workers); err != nil && !gone(err) {
+	if there, err := p.getAny("/internal/workers", nil, &workers); err != nil {
 		return nil, err
-	} else if err == nil {
+	} else if there {
 		out = append(out, p.workersPart(workers.Items))
 	}
 	out = append(out, homePart{Name: p.T("Queue"), Link: p.Link("/queues"), Says: []string{
 		p.T("deliveries in the stream: %d", stats.StreamLength), p.T("waiting for a retry: %d", stats.RetryLength),
 	}})
 	var box wire.OutboxStats
-	if err := p.get("/internal/outbox", nil, &box); err != nil && !gone(err) {
+	if there, err := p.getAny("/internal/outbox", nil, &box); err != nil {
 		return nil, err
-	} else if err == nil {
+	} else if there {
 		part := homePart{Name: p.T("Outbox"), Link: p.Link("/queues"), Says: []string{p.T("events that wait: %d", box.Backlog)}}
 		if box.Backlog > 0 {
 			part.Says = append(part.Says, p.T("the oldest for %s", p.Seconds(box.OldestAgeSeconds)))
@@ -108,13 +108,18 @@ func (p *page) parts(stats *wire.Stats) (out []homePart, err error) {
 		return out, nil
 	}
 	var checks wire.List[wire.Check]
-	if err := p.get(checksPath, url.Values{"limit": {lastChecks}}, &checks); err != nil {
-		if gone(err) {
-			err = nil
-		}
+	if there, err := p.getAny(checksPath, url.Values{"limit": {lastChecks}}, &checks); err != nil || !there {
 		return out, err
 	}
 	return append(out, p.rulesPart(checks.Items)), nil
+}
+
+// getAny is get of a part that not every service has; there reports whether this one does.
+func (p *page) getAny(path string, q url.Values, into any) (there bool, err error) {
+	if err = p.get(path, q, into); gone(err) {
+		return false, nil
+	}
+	return err == nil, err
 }
 
 // Joined are clauses on one line.

@@ -1,16 +1,18 @@
 package chinese
 
 import (
+	"cmp"
 	"fmt"
+	"maps"
 	"regexp"
 	"slices"
 	"strings"
 	"sync"
 )
 
-// problems are what fsck says of a violation, as the formats of its words. Rules that only `millweir fsck` can judge, by logs of
+// Problems are what fsck says of a violation, as the formats of its words. Rules that only `millweir fsck` can judge, by logs of
 // clients and workers, have none: no check of the console shows them.
-var problems = map[string]string{
+var Problems = map[string]string{
 	// The logs of tasks (pkg/taskstate/history).
 	"transition %d: %s":                                                                       "第 %s 次变更：%s",
 	"it has a log and no row":                                                                 "它有日志而没有数据行",
@@ -148,22 +150,11 @@ var verbs = strings.NewReplacer("%d", `(-?\d+)`, "%q", `("(?:[^"\\]|\\.)*")`, "%
 
 // compiled are the problems, those with more words of their own before those that say less.
 var compiled = sync.OnceValue(func() (out []problem) {
-	formats := slices.Collect(func(yield func(string) bool) {
-		for english := range problems {
-			if !yield(english) {
-				return
-			}
-		}
-	})
 	own := func(format string) int { return len(format) - 2*strings.Count(format, "%") }
-	slices.SortFunc(formats, func(a, b string) int {
-		if d := own(b) - own(a); d != 0 {
-			return d
-		}
-		return strings.Compare(a, b)
-	})
-	for _, english := range formats {
-		out = append(out, problem{regexp.MustCompile(`(?s)^` + verbs.Replace(regexp.QuoteMeta(english)) + `$`), problems[english]})
+	for _, english := range slices.SortedFunc(maps.Keys(Problems), func(a, b string) int {
+		return cmp.Or(own(b)-own(a), strings.Compare(a, b))
+	}) {
+		out = append(out, problem{regexp.MustCompile(`(?s)^` + verbs.Replace(regexp.QuoteMeta(english)) + `$`), Problems[english]})
 	}
 	return out
 })
@@ -186,6 +177,3 @@ func Problem(text string) (string, bool) {
 	}
 	return "", false
 }
-
-// Problems are the formats of the violations that have words in Chinese.
-func Problems() map[string]string { return problems }
