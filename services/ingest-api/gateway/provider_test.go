@@ -521,7 +521,11 @@ func TestProviderLoginIsTheBrowsersOwn(t *testing.T) {
 
 	// A cookie that somebody has changed, or that another secret has sealed.
 	address = s.browser().begin("/")
-	for _, value := range []string{"x", kept.Value + "x", "A" + kept.Value[1:], ""} {
+	first := "A"
+	if kept.Value[:1] == first {
+		first = "B" // one of 64 sealed values begins with an A
+	}
+	for _, value := range []string{"x", kept.Value + "x", first + kept.Value[1:], ""} {
 		c := s.browser()
 		c.cookies[kept.Name] = &http.Cookie{Name: kept.Name, Value: value}
 		c.noSession(c.get(p.visit(address, "ann").RequestURI()), http.StatusBadRequest, "LOGIN_NOT_BEGUN")
