@@ -53,7 +53,7 @@ func (r *Runner) renewOnce(ctx context.Context) error {
 	lease := r.cfg.Policy.Lease
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), max(lease/3, r.cfg.heartbeat()))
 	defer cancel()
-	return r.store.Renew(ctx, r.cfg.Process, lease)
+	return r.store.Renew(ctx, r.cfg.Process, lease, r.slots.Limit())
 }
 
 // forgottenOnce gives up the RUNNING tasks of this process of which it knows nothing: its lease would keep them for as long as it

@@ -320,7 +320,7 @@ func (s *memStore) renew(process string, until time.Time) {
 	}
 }
 
-func (s *memStore) Renew(ctx context.Context, process string, lease time.Duration) error {
+func (s *memStore) Renew(ctx context.Context, process string, lease time.Duration, _ int) error {
 	if err := s.enter(ctx, "renew"); err != nil {
 		return err
 	}

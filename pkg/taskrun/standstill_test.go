@@ -88,10 +88,10 @@ func (x stoppedStore) Heartbeat(ctx context.Context, lease time.Duration, beats 
 	return x.memStore.Heartbeat(ctx, lease, beats)
 }
 
-func (x stoppedStore) Renew(ctx context.Context, process string, lease time.Duration) error {
+func (x stoppedStore) Renew(ctx context.Context, process string, lease time.Duration, slots int) error {
 	ctx = x.s.begin(ctx)
 	defer x.s.wait()
-	return x.memStore.Renew(ctx, process, lease)
+	return x.memStore.Renew(ctx, process, lease, slots)
 }
 
 func (x stoppedStore) Held(ctx context.Context, process string, within time.Duration) ([]taskstate.HeldTask, error) {

@@ -189,8 +189,9 @@ type Store interface {
 	Apply(ctx context.Context, b Batch) ([]Outcome, error)
 	// Sweep locks at most s.Limit rows of one status in wake_at order that no other transaction has locked, and goes on as Apply.
 	Sweep(ctx context.Context, s Sweep) ([]Outcome, error)
-	// Renew lets the lease of a process last from now on: that of all its claims at once (design D22).
-	Renew(ctx context.Context, process string, lease time.Duration) error
+	// Renew lets the lease of a process last from now on, that of all its claims at once (design D22), and notes how many tasks the
+	// process may run at once.
+	Renew(ctx context.Context, process string, lease time.Duration, slots int) error
 	// Drains reports whether an operator wants a process to take no more tasks; no for one that has never claimed.
 	Drains(ctx context.Context, process string) (bool, error)
 	// Drained notes that a process that drains has finished what it had.
@@ -372,6 +373,7 @@ type Worker struct {
 	StartedAt  time.Time // its first claim
 	LeaseUntil time.Time // it holds all its claims until then
 	Alive      bool      // by the database's clock
+	Slots      int       // tasks that it may run at once, as of its last renewal; -1: it has not said it
 	DrainAt    time.Time // since when it is to take no more tasks; zero: it takes some
 	DrainedAt  time.Time // when it had finished what it had; zero: not yet
 }

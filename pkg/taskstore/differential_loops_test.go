@@ -176,7 +176,7 @@ func leave(t require.TestingT, ctx context.Context, s *taskstore.Store, tx tasks
 // renew lets a process's lease last anew, and looks at what the process holds: it gives some of that up.
 func (q *sequenceRun) renew(rt *rapid.T) {
 	process := rapid.SampledFrom(processes).Draw(rt, "process")
-	require.NoError(rt, q.s.Renew(q.ctx, process, farPolicy.Lease))
+	require.NoError(rt, q.s.Renew(q.ctx, process, farPolicy.Lease, 8))
 	q.leases(rt)
 	held, err := q.s.Held(q.ctx, process, 24*time.Hour)
 	require.NoError(rt, err)

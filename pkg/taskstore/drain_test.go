@@ -13,6 +13,32 @@ import (
 	"github.com/millweir/millweir/pkg/taskstore"
 )
 
+// A process says with each renewal how many slots it has; a claim that has to renew the lease first leaves the number as it is.
+func TestSlotsOfAProcess(t *testing.T) {
+	t.Parallel()
+	for name, config := range labserver.Databases(databases) {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := migrated(t, config(t))
+			ids := submitted(t, s, 2)
+			slots := func() int {
+				all, err := s.Workers(t.Context(), time.Hour, 10)
+				require.NoError(t, err)
+				require.Len(t, all, 1)
+				return all[0].Slots
+			}
+			require.NoError(t, claimedBy(t, s, "p/1", nil, ids[0])[0].Err)
+			require.Equal(t, -1, slots(), "it has a row since its first claim")
+			for _, n := range []int{64, 0, 1024} {
+				require.NoError(t, s.Renew(t.Context(), "p", policy.Lease/4, n))
+				require.Equal(t, n, slots())
+			}
+			require.NoError(t, claimedBy(t, s, "p/2", nil, ids[1])[0].Err, "for which too little of its lease is left")
+			require.Equal(t, 1024, slots())
+		})
+	}
+}
+
 // What an operator wants of a process stands in the row of its start, and goes with it.
 func TestDrainOfAProcess(t *testing.T) {
 	t.Parallel()
@@ -36,7 +62,7 @@ func TestDrainOfAProcess(t *testing.T) {
 			for _, unknown := range []string{"p", "é", "🐳", "a\u202eb", ""} { // names are ASCII, with which MySQL compares no other text
 				require.ErrorIs(t, s.Drain(t.Context(), unknown, false, time.Hour, nil), taskstate.ErrNotFound)
 			}
-			require.NoError(t, s.Renew(t.Context(), "p", policy.Lease))
+			require.NoError(t, s.Renew(t.Context(), "p", policy.Lease, 8))
 			require.False(t, drains(s))
 			require.NoError(t, s.Drained(t.Context(), "p"))
 			require.Zero(t, row().DrainedAt, "nobody asked")
@@ -50,7 +76,7 @@ func TestDrainOfAProcess(t *testing.T) {
 			require.Zero(t, row().DrainedAt)
 			require.NoError(t, s.Drained(t.Context(), "p"))
 			require.NotZero(t, row().DrainedAt)
-			require.NoError(t, s.Renew(t.Context(), "p", policy.Lease))
+			require.NoError(t, s.Renew(t.Context(), "p", policy.Lease, 8))
 			require.True(t, drains(s), "a heartbeat keeps it")
 			require.NoError(t, s.Drain(t.Context(), "p", true, time.Hour, nil))
 			require.False(t, drains(s))
@@ -59,7 +85,7 @@ func TestDrainOfAProcess(t *testing.T) {
 
 			require.NoError(t, s.Drain(t.Context(), "p", false, time.Hour, nil))
 			next := open(t, c)
-			require.NoError(t, next.Renew(t.Context(), "p", policy.Lease))
+			require.NoError(t, next.Renew(t.Context(), "p", policy.Lease, 8))
 			require.False(t, drains(next), "a new start drains nothing")
 			refused := errors.New("the note cannot be written")
 			note := func(context.Context, taskstate.Tx, taskstate.DBClock) error { return refused }

@@ -52,7 +52,7 @@ func TestALockedRowHoldsUpNoLease(t *testing.T) {
 			}
 			beats[2].Token.Fence++
 			err := taskstate.WithClaim(t.Context(), s, idB, beats[1].Token, func(context.Context, taskstate.Tx, taskstate.DBClock) error {
-				require.NoError(t, s.Renew(t.Context(), "p", time.Hour))
+				require.NoError(t, s.Renew(t.Context(), "p", time.Hour, 8))
 				for _, id := range []string{idA, idB, idC} {
 					task, err := s.Get(t.Context(), taskstate.System(), id)
 					require.NoError(t, err)

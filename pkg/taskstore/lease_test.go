@@ -83,16 +83,16 @@ func TestNoLeaseIsRenewedUnderATakeover(t *testing.T) {
 			ids := submitted(t, s, 1)
 			require.NoError(t, claimedBy(t, s, "p/1", nil, ids[0])[0].Err)
 			lapse(t, s)
-			require.NoError(t, other.Renew(t.Context(), "q", policy.Lease)) // it does not have to do so in between
+			require.NoError(t, other.Renew(t.Context(), "q", policy.Lease, 8)) // it does not have to do so in between
 			outs, err := other.Sweep(t.Context(), takingOver("q", func() {
 				ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 				defer cancel()
-				require.Error(t, s.Renew(ctx, "p", policy.Lease), "it waits for the takeover")
+				require.Error(t, s.Renew(ctx, "p", policy.Lease, 8), "it waits for the takeover")
 			}))
 			require.NoError(t, err)
 			require.Len(t, outs, 1)
 			require.Equal(t, "q/1", outs[0].After.LeaseOwner)
-			require.NoError(t, s.Renew(t.Context(), "p", policy.Lease))
+			require.NoError(t, s.Renew(t.Context(), "p", policy.Lease, 8))
 			row, err := s.Get(t.Context(), taskstate.System(), ids[0])
 			require.NoError(t, err)
 			require.Equal(t, "q/1", row.LeaseOwner)
@@ -120,7 +120,7 @@ func TestALeaseThatIsRenewedInTimeIsNotTakenFrom(t *testing.T) {
 			other.Watch(func(query string, done bool) error {
 				if !done && !renewed && strings.Contains(query, "SKIP LOCKED") && strings.Contains(query, "w.lease_until <") {
 					renewed = true
-					require.NoError(t, s.Renew(t.Context(), "p", policy.Lease))
+					require.NoError(t, s.Renew(t.Context(), "p", policy.Lease, 8))
 				}
 				return nil
 			})
@@ -151,7 +151,7 @@ func TestAClaimNeedsAThirdOfItsLease(t *testing.T) {
 				}
 				return nil
 			})
-			require.NoError(t, s.Renew(t.Context(), "p", policy.Lease/4))
+			require.NoError(t, s.Renew(t.Context(), "p", policy.Lease/4, 8))
 			out := claimedBy(t, s, "p/1", nil, ids[0])
 			require.NoError(t, out[0].Err)
 			require.Equal(t, int32(1), renewals.Load())
@@ -182,7 +182,7 @@ func TestAProcessWithoutARow(t *testing.T) {
 			require.NoError(t, err)
 			_, err = s.DB().ExecContext(t.Context(), "UPDATE ingest_task_call SET wake_at = created_at WHERE to_status = 'RUNNING'")
 			require.NoError(t, err)
-			require.NoError(t, s.Renew(t.Context(), "p", policy.Lease))
+			require.NoError(t, s.Renew(t.Context(), "p", policy.Lease, 8))
 			require.NoError(t, claimedBy(t, s, "p/2", nil, ids[1])[0].Err)
 			outs, err := s.Sweep(t.Context(), takingOver("q", nil))
 			require.NoError(t, err)
@@ -213,7 +213,7 @@ func TestAHeartbeatThatHangsIsSentOverAnotherConnection(t *testing.T) {
 			})
 			before, err := s.Moment(t.Context())
 			require.NoError(t, err)
-			require.NoError(t, s.Renew(t.Context(), "p", 6*hangs))
+			require.NoError(t, s.Renew(t.Context(), "p", 6*hangs, 8))
 			after, err := s.Moment(t.Context())
 			require.NoError(t, err)
 			require.Greater(t, after.Now.Sub(before.Now), hangs)
@@ -329,7 +329,7 @@ func TestAClaimThatStoodStillIsMadeAnew(t *testing.T) {
 			ids := submitted(t, s, 1)
 			short := policy
 			short.Lease = time.Second
-			require.NoError(t, s.Renew(t.Context(), "p", short.Lease))
+			require.NoError(t, s.Renew(t.Context(), "p", short.Lease, 8))
 			stood := false
 			s.Watch(func(query string, done bool) error {
 				if !done && !stood && strings.HasPrefix(query, "UPDATE ingest_task_state") {
@@ -366,7 +366,7 @@ func TestAReservationEndsWithItsProcess(t *testing.T) {
 			_, err := s.DB().ExecContext(ctx, "UPDATE ingest_task_state SET crash_count = 1")
 			require.NoError(t, err)
 			sweep := func(process string, alone bool) []taskstate.Outcome {
-				require.NoError(t, s.Renew(ctx, process, policy.Lease))
+				require.NoError(t, s.Renew(ctx, process, policy.Lease, 8))
 				w := takingOver(process, nil)
 				w.Decide = taskstate.Each(func(m taskstate.DBClock, t taskstate.Task) taskstate.Decision {
 					return taskstate.Claim(policy, m, t, taskstate.ClaimRequest{

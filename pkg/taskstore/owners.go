@@ -2,6 +2,7 @@ package taskstore
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 	"strconv"
@@ -169,21 +170,26 @@ func (s *Store) withLease(ctx context.Context, work func() error) error {
 		if !errors.As(err, &short) || tries == mostTries {
 			return err
 		}
-		if err := s.Renew(ctx, short.process, short.lease); err != nil {
+		if err := s.renew(ctx, short.process, short.lease, sql.NullInt64{}); err != nil {
 			return err
 		}
 	}
 }
 
-// Renew implements taskstate.Store. The first time it gives the process its row. A renewal that the heartbeat's own connection does not
-// do within a sixth of the lease is repeated on another.
-func (s *Store) Renew(ctx context.Context, process string, lease time.Duration) error {
+// Renew implements taskstate.Store.
+func (s *Store) Renew(ctx context.Context, process string, lease time.Duration, slots int) error {
+	return s.renew(ctx, process, lease, sql.NullInt64{Int64: int64(slots), Valid: true})
+}
+
+// renew is Renew; slots that are not valid stay as they are. The first time it gives the process its row. A renewal that the heartbeat's
+// own connection does not do within a sixth of the lease is repeated on another.
+func (s *Store) renew(ctx context.Context, process string, lease time.Duration, slots sql.NullInt64) error {
 	if _, _, err := parseOwner(process + "/0"); err != nil {
 		return err
 	}
 	row, epoch := s.workers.get(process)
 	if row.no == noWorker {
-		return s.register(ctx, process, lease, row.no)
+		return s.register(ctx, process, lease, slots, row.no)
 	}
 	renewed := false
 	work := func(ctx context.Context, tx taskstate.Tx) error {
@@ -192,7 +198,7 @@ func (s *Store) Renew(ctx context.Context, process string, lease time.Duration) 
 			return err
 		}
 		until := m.Now.Add(time.Duration(boundedMicros(lease)) * time.Microsecond)
-		res, err := tx.ExecContext(ctx, s.queries.Get("WorkerRenew"), until, until, row.no, epoch)
+		res, err := tx.ExecContext(ctx, s.queries.Get("WorkerRenew"), until, until, slots, row.no, epoch)
 		if err != nil {
 			return err
 		}
@@ -214,12 +220,12 @@ func (s *Store) Renew(ctx context.Context, process string, lease time.Duration) 
 	case renewed:
 		return nil
 	}
-	return s.register(ctx, process, lease, row.no) // the row is of another timeline, or somebody deleted it
+	return s.register(ctx, process, lease, slots, row.no) // the row is of another timeline, or somebody deleted it
 }
 
 // register gives a process a row in place of the one that it had; nothing when it has another by now. One that is made twice, for
 // want of an answer, is a number that nobody uses.
-func (s *Store) register(ctx context.Context, process string, lease time.Duration, had int64) error {
+func (s *Store) register(ctx context.Context, process string, lease time.Duration, slots sql.NullInt64, had int64) error {
 	s.workers.making.Lock()
 	defer s.workers.making.Unlock()
 	row, epoch := s.workers.get(process)
@@ -233,9 +239,9 @@ func (s *Store) register(ctx context.Context, process string, lease time.Duratio
 		}
 		epoch, row.until = m.Epoch, m.Now.Add(time.Duration(boundedMicros(lease))*time.Microsecond)
 		if s.Dialect() == string(sqldb.Postgres) {
-			return tx.QueryRowContext(ctx, s.queries.Get("WorkerAdd"), process, row.until, m.Now).Scan(&row.no)
+			return tx.QueryRowContext(ctx, s.queries.Get("WorkerAdd"), process, row.until, m.Now, slots).Scan(&row.no)
 		}
-		res, err := tx.ExecContext(ctx, s.queries.Get("WorkerAdd"), process, row.until, m.Now)
+		res, err := tx.ExecContext(ctx, s.queries.Get("WorkerAdd"), process, row.until, m.Now, slots)
 		if err != nil {
 			return err
 		}

@@ -182,7 +182,7 @@ func (s *Store) Workers(ctx context.Context, ago time.Duration, limit int) ([]ta
 	return sqldb.ReadAll(ctx, s, "list workers", s.queries.Get("Workers"), []any{-ago.Microseconds(), limit}, func(rows *sql.Rows) (w taskstate.Worker, err error) {
 		var started, lease, drain, drained taskstate.DBTime
 		var alive int
-		err = rows.Scan(&w.Name, &started, &lease, &alive, &drain, &drained)
+		err = rows.Scan(&w.Name, &started, &lease, &alive, &w.Slots, &drain, &drained)
 		w.StartedAt, w.LeaseUntil, w.Alive, w.DrainAt, w.DrainedAt = started.Time, lease.Time, alive != 0, drain.Time, drained.Time
 		return w, err
 	})

@@ -101,6 +101,7 @@ type Worker struct {
 	DrainAt    NullTime `json:"drainAt"`   // since when it is to take no more tasks; null: it takes some
 	DrainedAt  NullTime `json:"drainedAt"` // when it had finished what it had
 	Running    int      `json:"running"`   // tasks
+	Slots      *int     `json:"slots"`     // tasks that it may run at once, as of its last renewal; null: it has not said it
 	More       bool     `json:"more"`      // so many tasks run that not all were looked at
 	Tasks      []Task   `json:"tasks"`     // the first 20
 }

@@ -261,7 +261,7 @@ func testHeartbeat(t *testing.T, b *bench) {
 	}
 	equal(t, "nothing to do", len(send(time.Hour, beat)), 0)
 	b.same(task)
-	b.fatalIf(b.s.Renew(b.ctx, "p1", time.Hour))
+	b.fatalIf(b.s.Renew(b.ctx, "p1", time.Hour, 8))
 	now := b.get(task.ID)
 	equal(t, "wake", now.WakeAt, now.LeaseExpiresAt())
 	equal(t, "updated", now.UpdatedAt, task.UpdatedAt)
@@ -269,7 +269,7 @@ func testHeartbeat(t *testing.T, b *bench) {
 	if d := now.LeaseExpiresAt().Sub(task.LeaseExpiresAt()); d < 50*time.Minute {
 		t.Fatalf("the lease grew by %s only", d)
 	}
-	b.fatalIf(b.s.Renew(b.ctx, "p1", time.Second))
+	b.fatalIf(b.s.Renew(b.ctx, "p1", time.Second, 8))
 	equal(t, "no renewal shortens it", b.get(task.ID).WakeAt, now.WakeAt)
 	beat.Progress = &taskstate.Progress{Stage: "embed", Percent: 40, Processed: 4, Total: 10}
 	equal(t, "progress", len(send(time.Hour, beat)), 0)
@@ -285,7 +285,7 @@ func testHeartbeat(t *testing.T, b *bench) {
 	beat.Progress = nil
 	b.write("UPDATE ingest_worker SET lease_until = created_at WHERE name = 'p1'")
 	equal(t, "its lease has ended", b.get(task.ID).WakeAt.Before(moved.UpdatedAt), true)
-	b.fatalIf(b.s.Renew(b.ctx, "p1", b.p.Lease))
+	b.fatalIf(b.s.Renew(b.ctx, "p1", b.p.Lease, 8))
 	equal(t, "nobody can take it", b.one(task.ID, b.claiming("p2")).Answer, taskstate.AnswerBusy)
 
 	b.one(task.ID, func(m taskstate.DBClock, t taskstate.Task) taskstate.Decision {

@@ -520,10 +520,10 @@ WHERE status = 'RUNNING'
 
 -- A process: the number of its row is part of what states say of their owners.
 -- name: WorkerAdd
-INSERT INTO ingest_worker (name, lease_until, created_at) VALUES (?, ?, ?)
+INSERT INTO ingest_worker (name, lease_until, created_at, slots) VALUES (?, ?, ?, ?)
 
 -- name: Workers
-SELECT name, created_at, lease_until, CASE WHEN lease_until > @now THEN 1 ELSE 0 END, drain_at, drained_at
+SELECT name, created_at, lease_until, CASE WHEN lease_until > @now THEN 1 ELSE 0 END, COALESCE(slots, -1), drain_at, drained_at
 FROM ingest_worker
 WHERE no > 0 AND lease_until > @in(?)
 ORDER BY no DESC
@@ -559,7 +559,7 @@ WHERE no = ?
 -- A heartbeat that comes late shortens no lease.
 -- name: WorkerRenew
 UPDATE ingest_worker
-SET lease_until = CASE WHEN lease_until < ? THEN ? ELSE lease_until END
+SET lease_until = CASE WHEN lease_until < ? THEN ? ELSE lease_until END, slots = COALESCE(?, slots)
 WHERE no = ? AND (SELECT value FROM timeline WHERE id = 1) = ?
 
 -- name: WakingNow

@@ -28,7 +28,7 @@ WHERE t.id = c.id @guards
   AND (SELECT value FROM timeline WHERE timeline.id = 1) = ?
 
 -- name: WorkerAdd
-INSERT INTO ingest_worker (name, lease_until, created_at) VALUES (?, ?, ?) RETURNING no
+INSERT INTO ingest_worker (name, lease_until, created_at, slots) VALUES (?, ?, ?, ?) RETURNING no
 
 -- name: HeartbeatHeld
 SELECT c.id

@@ -135,6 +135,9 @@ func TestWorkersAndSettings(t *testing.T) {
 		require.Equal(t, "w-1", all[0].Name)
 		require.True(t, all[0].Alive)
 		require.Equal(t, 1, all[0].Running)
+		require.Nil(t, all[0].Slots, "its first renewal says it")
+		require.NoError(t, s.parts.Store.Renew(t.Context(), "w-1", time.Minute, 0))
+		require.Equal(t, 0, *workers()[0].Slots, "all are written off")
 		require.Equal(t, id, all[0].Tasks[0].TaskID)
 		s.refused(s.get(s.secrets["owner"], "/internal/workers"), http.StatusForbidden, web.CodeForbidden)
 

@@ -885,11 +885,11 @@ func TestConsoleHomeSaysHowTheInstallationIs(t *testing.T) {
 	require.NotContains(t, s.as(s.secrets["owner"]).page("/console"), "<h2>Installation</h2>")
 
 	soon := time.Now().UTC().Add(time.Minute)
-	s.exec(`INSERT INTO ingest_worker (name, lease_until, created_at) VALUES (?, ?, ?)`, "w-1", soon, time.Now().UTC())
+	s.exec(`INSERT INTO ingest_worker (name, lease_until, created_at, slots) VALUES (?, ?, ?, 64)`, "w-1", soon, time.Now().UTC())
 	s.exec(`INSERT INTO ingest_worker (name, lease_until, created_at, drain_at) VALUES (?, ?, ?, ?)`, "w-2", soon, time.Now().UTC(), time.Now().UTC())
 	s.checked("x")
 	said := facts()
-	for _, want := range []string{"alive: 3 · running tasks: 0 · take no new task: 1", "</span> 7 violations</span> · <time"} {
+	for _, want := range []string{"alive: 3 · running tasks: 0 · slots: 64 · take no new task: 1", "</span> 7 violations</span> · <time"} {
 		require.Contains(t, said, want)
 	}
 	s.exec(`UPDATE ingest_worker SET lease_until = ? WHERE name = 'w-1'`, time.Now().UTC().Add(-time.Minute))
@@ -915,6 +915,12 @@ func TestConsoleDrainsAWorker(t *testing.T) {
 	const name = "w-1.example_<b>"
 	s.exec(`INSERT INTO ingest_worker (name, lease_until, created_at) VALUES (?, ?, ?)`, name, time.Now().UTC().Add(time.Minute), time.Now().UTC())
 	b, at := s.as(s.secrets["operator"]), "/console/workers/"+url.PathEscape(name)
+	const running, unsaid = `<td class="num">0</td>`, `<td class="num">–</td>`
+	require.Contains(t, b.page("/console/workers"), running+unsaid, "its first renewal says how many slots it has")
+	for _, slots := range []int{0, 64} {
+		s.exec(`UPDATE ingest_worker SET slots = ? WHERE name = ?`, slots, name)
+		require.Contains(t, b.page("/console/workers"), running+`<td class="num">`+strconv.Itoa(slots)+`</td>`)
+	}
 	require.Contains(t, slices.Collect(maps.Keys(filled(t, b.page("/console/workers")))), at+"/drain")
 	w := b.post(at+"/drain", nil)
 	require.Equal(t, "/console/workers?done=worker-drain", w.Header().Get("Location"), w.Body.String())

@@ -62,12 +62,15 @@ func TestADrainedWorkerTakesNothingNew(t *testing.T) {
 			first.printed("(drained: it has no task and has left its group)")
 			eventually(t, "the list says that it has drained", func() bool {
 				var listed struct {
-					Items []struct{ Name, DrainAt, DrainedAt string }
+					Items []struct {
+						Name, DrainAt, DrainedAt string
+						Slots                    int
+					}
 				}
 				w.get("/internal/workers").into(t, http.StatusOK, &listed)
 				for _, worker := range listed.Items {
 					if worker.Name == drained {
-						return worker.DrainAt != "" && worker.DrainedAt != ""
+						return worker.DrainAt != "" && worker.DrainedAt != "" && worker.Slots > 0
 					}
 				}
 				return false

@@ -96,6 +96,13 @@ func (s *Slots) Grow() {
 	}
 }
 
+// Limit returns how many tasks may run at once, without the slots that are written off.
+func (s *Slots) Limit() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.limit()
+}
+
 // UsableNow returns how many tasks may run at once.
 func (s *Slots) UsableNow() int {
 	s.mu.Lock()

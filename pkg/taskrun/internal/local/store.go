@@ -58,9 +58,9 @@ func (c *Store) Apply(ctx context.Context, b taskstate.Batch) ([]taskstate.Outco
 }
 
 // Renew implements taskstate.Store.
-func (c *Store) Renew(ctx context.Context, process string, lease time.Duration) (err error) {
+func (c *Store) Renew(ctx context.Context, process string, lease time.Duration, slots int) (err error) {
 	defer c.note(c.Health.Now(), &err)
-	return c.Database.Renew(ctx, process, lease)
+	return c.Database.Renew(ctx, process, lease, slots)
 }
 
 // Drains implements taskstate.Store.

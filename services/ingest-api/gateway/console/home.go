@@ -128,12 +128,15 @@ func (p *page) Joined(clauses []string) string { return strings.Join(clauses, " 
 // workersPart says how many processes live and what they run.
 func (p *page) workersPart(all []wire.Worker) homePart {
 	part := homePart{Name: p.T("Workers"), Link: p.Link("/workers")}
-	alive, running, draining, lost := 0, 0, 0, 0
+	alive, running, slots, draining, lost := 0, 0, 0, 0, 0
 	for _, w := range all {
 		switch {
 		case w.Alive:
 			alive++
 			running += w.Running
+			if w.Slots != nil {
+				slots += *w.Slots
+			}
 			if !w.DrainAt.Missing() {
 				draining++
 			}
@@ -146,6 +149,9 @@ func (p *page) workersPart(all []wire.Worker) homePart {
 		return part
 	}
 	part.Says = []string{p.T("alive: %d", alive), p.T("running tasks: %d", running)}
+	if slots > 0 {
+		part.Says = append(part.Says, p.T("slots: %d", slots))
+	}
 	if draining > 0 {
 		part.Says = append(part.Says, p.T("take no new task: %d", draining))
 	}

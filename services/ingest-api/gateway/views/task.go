@@ -169,9 +169,13 @@ func Inspection(t taskstate.Task) wire.InspectedTask {
 
 // Worker renders a process with its tasks.
 func Worker(w ingest.Worker) wire.Worker {
+	var slots *int
+	if w.Slots >= 0 {
+		slots = &w.Slots
+	}
 	return wire.Worker{
 		Name: w.Name, Alive: w.Alive, StartedAt: wire.At(w.StartedAt), LeaseUntil: wire.At(w.LeaseUntil),
-		DrainAt: wire.MaybeAt(w.DrainAt), DrainedAt: wire.MaybeAt(w.DrainedAt), Running: w.Runs, More: w.Cut,
+		DrainAt: wire.MaybeAt(w.DrainAt), DrainedAt: wire.MaybeAt(w.DrainedAt), Running: w.Runs, More: w.Cut, Slots: slots,
 		Tasks: web.Each(w.Tasks, Task),
 	}
 }

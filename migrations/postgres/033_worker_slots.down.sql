@@ -1,0 +1,1 @@
+ALTER TABLE ingest_worker DROP COLUMN slots;
