@@ -27,6 +27,7 @@ var samples = map[string]string{
 	"documents get": "x", "documents file": "x", "documents segments": "x", "documents versions": "x", "documents delete": "x --yes", "groups": "", "errors": "", "top": "--once", "doctor": "",
 	"bases list": "", "bases get": "x", "bases create": "x", "bases delete": "x --yes", "bases reindex": "x",
 	"bulk run": "retry --filter x --yes", "bulk list": "", "bulk get": "x", "bulk pause": "x", "bulk resume": "x", "bulk stop": "x",
+	"workers list": "", "workers drain": "x", "workers resume": "x",
 	"checks run": "", "checks list": "", "checks get": "x",
 	"views list": "", "views save": "a b", "views delete": "x",
 	"config set": "server http://localhost:1", "config get": "", "config list": "", "config use": "default",

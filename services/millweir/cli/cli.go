@@ -60,7 +60,7 @@ func Process() IO {
 
 // Commands are the verbs that need nothing but a gateway.
 func Commands(a *App) []*cobra.Command {
-	return []*cobra.Command{submit(a), mirror(a), apply(a), documents(a), tasks(a), outbox(a), deadLetters(a), search(a), bases(a), operations(a), savedViews(a), groups(a), errorCodes(a), top(a), topics(a), checks(a), config(a)}
+	return []*cobra.Command{submit(a), mirror(a), apply(a), documents(a), tasks(a), outbox(a), deadLetters(a), search(a), bases(a), operations(a), savedViews(a), groups(a), errorCodes(a), top(a), topics(a), checks(a), workers(a), config(a)}
 }
 
 // Run runs the verb that args name and returns the exit code. verbs add theirs to the command line.

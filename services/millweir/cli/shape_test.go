@@ -90,10 +90,20 @@ var canned = map[string]string{
 		`{"rule":"I16","sentence":"Events are sent once.","judged":0,"violations":0,"notJudged":"there is no Kafka","examples":[]}],` +
 		`"repairReport":{"dryRun":true,"mends":[{"what":"delete_vectors","rule":"I25","count":3,"items":["b1/v1"]}],"left":["d1: its file is gone"],"leftCount":2},` +
 		`"young":4,"uncompared":5,"shortened":true`),
-	"GET /internal/outbox":                                `{"counts":{"NEW":1,"RETRYING":2,"SENT":3,"DEAD":4},"backlog":3,"oldestAgeSeconds":1.5}`,
-	"GET /internal/outbox/events":                         list1(event1),
-	"POST /internal/outbox/events/e1/requeue":             event1,
-	"POST /internal/outbox/requeue":                       `{"requeued":4,"more":false}`,
+	"GET /internal/outbox":                    `{"counts":{"NEW":1,"RETRYING":2,"SENT":3,"DEAD":4},"backlog":3,"oldestAgeSeconds":1.5}`,
+	"GET /internal/outbox/events":             list1(event1),
+	"POST /internal/outbox/events/e1/requeue": event1,
+	"POST /internal/outbox/requeue":           `{"requeued":4,"more":false}`,
+	"GET /internal/workers": `{"items":[` +
+		`{"name":"w-1\u001b[31m","alive":true,"startedAt":"2026-01-02T03:04:05Z","leaseUntil":"2026-01-02T03:05:05Z","drainAt":null,"drainedAt":null,"running":3,"slots":64,"more":true,"tasks":[]},` +
+		`{"name":"w-2","alive":true,"startedAt":"2026-01-02T03:04:05Z","leaseUntil":"2026-01-02T03:05:05Z","drainAt":"2026-01-02T03:04:05Z","drainedAt":null,"running":1,"slots":0,"more":false,"tasks":[]},` +
+		`{"name":"w-3","alive":true,"startedAt":"2026-01-02T03:04:05Z","leaseUntil":"2026-01-02T03:05:05Z","drainAt":"2026-01-02T03:04:05Z","drainedAt":"2026-01-02T03:04:09Z","running":0,"slots":8,"more":false,"tasks":[]},` +
+		`{"name":"w-4","alive":false,"startedAt":"2026-01-02T03:04:05Z","leaseUntil":"2026-01-02T03:05:05Z","drainAt":null,"drainedAt":null,"running":2,"slots":null,"more":false,"tasks":[]},` +
+		`{"name":"w-5","alive":false,"startedAt":"2026-01-02T03:04:05Z","leaseUntil":"2026-01-02T03:05:05Z","drainAt":null,"drainedAt":null,"running":0,"slots":null,"more":false,"tasks":[]}` +
+		`],"nextCursor":null,"hasMore":false}`,
+	"POST /internal/workers/w%2F1/drain":                  "",
+	"POST /internal/workers/w-2/drain":                    "",
+	"POST /internal/workers/w-2/resume":                   "",
 	"GET /internal/dlq":                                   list1(letter1),
 	"GET /internal/dlq/letters/1-0":                       letter1,
 	"POST /internal/dlq/letters/1-0/replay":               run1,
@@ -148,7 +158,8 @@ func TestWhatEveryVerbAsksAndPrints(t *testing.T) {
 			"dlq replay --all --error x --yes", "dlq drop --all --yes", "dlq list --topic orders --key k --unreplayed true",
 			"dlq list --stream orders", "dlq get 1-0 --topic orders", "dlq replay 1-0 --stream orders",
 		},
-		"checks": {"checks run --history --repair --dry-run", "checks run --deep --repair --reason mended --yes", "checks list", "checks get c1"},
+		"workers": {"workers list", "workers drain w/1 w-2", "workers resume w-2", "workers drain nobody"},
+		"checks":  {"checks run --history --repair --dry-run", "checks run --deep --repair --reason mended --yes", "checks list", "checks get c1"},
 		"mq": {
 			"mq topics", "mq partitions orders", "mq groups orders", "mq lag orders g", "mq owners orders g", "mq pending orders g --min-idle 5m",
 			"mq inflight orders g", "mq recent orders --partition 0 --from 1-0 --to +", "mq trim orders --max-len 5 --max-age 1h --dry-run",
@@ -243,7 +254,7 @@ func TestEveryVerbHasHelp(t *testing.T) {
 		require.Equal(t, 2, b.run(t.Context(), append(name, "--no-such-flag")...), name)
 		require.Contains(t, b.err.String(), "unknown flag: --no-such-flag\nusage: millweir "+strings.Join(name, " "), name)
 	}
-	require.Equal(t, 77, verbs)
+	require.Equal(t, 80, verbs)
 	require.Zero(t, b.run(t.Context(), "dlq", "--help"))
 	require.Contains(t, b.out.String(), "replay")
 	require.Zero(t, b.run(t.Context(), "completion", "bash"))

@@ -35,7 +35,7 @@ type listing struct {
 func newListing(c *cobra.Command, limit int, what string) *listing {
 	l := &listing{filters: map[string]*string{}}
 	c.Flags().IntVar(&l.limit, "limit", limit, "most "+what)
-	c.Flags().BoolVar(&l.watch, "watch", false, "show it again every 2 s, until Ctrl-C")
+	watchFlag(c, &l.watch)
 	return l
 }
 
@@ -69,7 +69,17 @@ func listed[T any](ctx context.Context, a *App, path string, l *listing, q url.V
 		}
 		return Table(a, all, header, row)
 	}
-	if !l.watch {
+	return a.shownAgain(ctx, l.watch, show)
+}
+
+// watchFlag defines --watch.
+func watchFlag(c *cobra.Command, watch *bool) {
+	c.Flags().BoolVar(watch, "watch", false, "show it again every 2 s, until Ctrl-C")
+}
+
+// shownAgain shows something once, or with --watch until ctx ends.
+func (a *App) shownAgain(ctx context.Context, watch bool, show func() error) error {
+	if !watch {
 		return show()
 	}
 	if a.output == "json" {
