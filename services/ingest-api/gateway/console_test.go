@@ -889,7 +889,7 @@ func TestConsoleHomeSaysHowTheInstallationIs(t *testing.T) {
 	s.exec(`INSERT INTO ingest_worker (name, lease_until, created_at, drain_at) VALUES (?, ?, ?, ?)`, "w-2", soon, time.Now().UTC(), time.Now().UTC())
 	s.checked("x")
 	said := facts()
-	for _, want := range []string{"alive: 3 · running tasks: 0 · slots: 64 · take no new task: 1", "</span> 7 violations</span> · <time"} {
+	for _, want := range []string{"alive: 3 · running tasks: 0 · slots: 64 · take no new task: 1", "</span> violations: 7</span> · <time"} {
 		require.Contains(t, said, want)
 	}
 	s.exec(`UPDATE ingest_worker SET lease_until = ? WHERE name = 'w-1'`, time.Now().UTC().Add(-time.Minute))
@@ -905,7 +905,7 @@ func TestConsoleHomeSaysHowTheInstallationIs(t *testing.T) {
 	s.exec(`UPDATE ingest_worker SET lease_until = ? WHERE name = 'w-3'`, time.Now().UTC().Add(-time.Minute))
 	require.Contains(t, facts(), "</span> alive: 2 · running tasks: 0 · take no new task: 1 · have tasks and an ended lease: 1</span>")
 	root.headers["Accept-Language"] = "zh"
-	require.Contains(t, root.page("/console"), "7 处违规")
+	require.Contains(t, root.page("/console"), "违规：7")
 }
 
 // A process is drained and let take tasks again from the console; its state is seen until it is gone, and the audit log has both.

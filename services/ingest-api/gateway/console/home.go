@@ -172,10 +172,7 @@ func (p *page) rulesPart(checks []wire.Check) homePart {
 		if c.Left != nil {
 			left = *c.Left
 		}
-		part.At, part.Bad, part.Says = c.EndedAt, left > 0, []string{p.T("No rule is violated.")}
-		if part.Bad {
-			part.Says = []string{p.T("%d violations", left)}
-		}
+		part.At, part.Bad, part.Says = c.EndedAt, left > 0, []string{p.T("violations: %d", left)}
 		break
 	}
 	return part

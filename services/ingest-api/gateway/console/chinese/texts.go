@@ -381,7 +381,7 @@ var Texts = map[string]string{
 	"What a repair would do": "修复将会做什么", "What the repair did": "修复做了什么",
 	"There is nothing that a repair can mend.": "没有可以修复的内容。", "No repair can mend these (%d):": "以下内容无法修复（%d）：",
 	"Repair": "修复", "It checks again, and mends what it finds then: rows, files, vectors and the full-text index are changed.": "将再次检查并修复届时发现的问题：会更改数据行、文件、向量和全文索引。",
-	"Reason (needed)": "原因（必填）", "%d violations": "%d 处违规", "Its log": "任务日志",
+	"Reason (needed)": "原因（必填）", "violations: %d": "违规：%d", "Its log": "任务日志",
 	"Evidence was left out: there was too much of it to be kept.":                "部分证据已省略：数量过多，无法保存。",
 	"%d files without a row are younger than a day: an upload may be under way.": "%d 个没有数据行的文件不足一天：可能正在上传。",
 	"%d vectors were not compared: the embedding cache has forgotten them.":      "%d 个向量未比较：嵌入缓存中已没有它们。",
