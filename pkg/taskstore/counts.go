@@ -270,12 +270,28 @@ func (s *Store) Count(ctx context.Context, scope taskstate.Scope, q taskstate.Qu
 		return counts, err
 	}
 	q.After, q.Sort = nil, cmp.Or(q.Sort, taskstate.SortCreated)
-	parts := sqldb.Parts{"scope": s.scope(scope), "filters": s.filters(q).part()}
-	count := s.queries.Bind("CountMatching", parts)
-	if q.FailureGroup != "" {
-		count = s.queries.Bind("CountFailing", parts, q.FailureGroup)
+	name, err := s.countBy(ctx, scope, q)
+	if err != nil {
+		return nil, err
 	}
-	err := s.Read(ctx, func(ctx context.Context, tx taskstate.Tx) error {
+	parts := sqldb.Parts{"scope": s.scope(scope), "filters": s.filters(q).part()}
+	if name == "CountWithout" {
+		status := q.Statuses[0]
+		q.Statuses = nil
+		parts["filters"] = s.filters(q).part()
+		query := s.queries.Bind(name, parts, string(status))
+		n, err := sqldb.ReadRow(ctx, s, func(row sqldb.Scanner) (n int64, err error) { return n, row.Scan(&n) }, query.Text, query.Args...)
+		if counts[status] = n; err != nil {
+			return nil, fmt.Errorf("count tasks: %w", err)
+		}
+		return positive(counts), nil
+	}
+	var args []any
+	if name == "CountFailing" {
+		args = []any{q.FailureGroup}
+	}
+	count := s.queries.Bind(name, parts, args...)
+	err = s.Read(ctx, func(ctx context.Context, tx taskstate.Tx) error {
 		clear(counts)
 		return sqldb.Each(ctx, tx, countInto(counts), count.Text, count.Args...)
 	})
@@ -283,4 +299,30 @@ func (s *Store) Count(ctx context.Context, scope taskstate.Scope, q taskstate.Qu
 		return nil, fmt.Errorf("count tasks: %w", err)
 	}
 	return counts, nil
+}
+
+// countBy returns the statement that counts the tasks of q with the fewest looks, by the kept counts: the body of each task and its state,
+// or those of tasks in the statuses, or the bodies alone and those of tasks in all other statuses. Measured on MariaDB with a million
+// tasks, in the time of one body: a state in their order 1/4, a state by its id 1, a body by its id 3.
+func (s *Store) countBy(ctx context.Context, scope taskstate.Scope, q taskstate.Query) (name string, err error) {
+	switch {
+	case q.FailureGroup != "":
+		return "CountFailing", nil
+	case len(q.Statuses) == 0, q.DocumentID != "", !q.CreatedAfter.IsZero(), !q.CreatedBefore.IsZero(): // an index has the others
+		return "CountMatching", nil
+	}
+	a, err := s.amounts(ctx, scope, q)
+	if err != nil {
+		return "", err
+	}
+	each, wanted := 2*a.mine, a.all/4+3*a.allWanted
+	without := a.mine + a.all/4 + 3*(a.all-a.allWanted)
+	ofBody := q.Stage == "" && q.AttemptsFrom == 0 && q.AttemptsBelow == 0 && !boundsUpdated(q)
+	switch {
+	case len(q.Statuses) == 1 && ofBody && without < min(each, wanted):
+		return "CountWithout", nil
+	case wanted < each:
+		return "CountOfStatuses", nil
+	}
+	return "CountMatching", nil
 }

@@ -35,39 +35,51 @@ func byCalls(q taskstate.Query) bool {
 // users' tasks stand: where they are rare among those, and what is asked for is not rare among them. none reports that the counts know of
 // no such task.
 func (s *Store) straight(ctx context.Context, scope taskstate.Scope, q taskstate.Query) (straight, none bool, err error) {
-	user := cmp.Or(userOf(scope), clean(q.UserID))
-	if user == "" && q.KnowledgeBase == "" {
+	if userOf(scope) == "" && clean(q.UserID) == "" && q.KnowledgeBase == "" {
 		return false, false, nil
 	}
-	of := scope
-	if user != "" {
-		of = taskstate.Scope{UserID: user, Role: taskstate.RoleUser}
-	}
-	mine, err := s.Counts(ctx, of, q.KnowledgeBase)
+	a, err := s.amounts(ctx, scope, q)
 	if err != nil {
 		return false, false, err
 	}
+	inTable, onCalls := a.mine, a.allWanted
+	if page := int64(q.Limit); a.wanted > page { // which ends the look of whoever reads in the list's order
+		if sortsByUpdated(q) {
+			onCalls = page * a.allWanted / a.wanted
+		} else {
+			inTable = page * a.mine / a.wanted
+		}
+	}
+	return inTable < onCalls, a.wanted == 0, nil
+}
+
+// amounts are numbers of tasks, by the kept counts: of the user and the knowledge base that a list names and of all, and of both those
+// in its statuses.
+type amounts struct{ mine, wanted, all, allWanted int64 }
+
+func (s *Store) amounts(ctx context.Context, scope taskstate.Scope, q taskstate.Query) (a amounts, err error) {
 	all, err := s.Counts(ctx, taskstate.System(), "")
 	if err != nil {
-		return false, false, err
+		return a, err
 	}
-	var total, wanted, others int64
+	mine := all
+	user := cmp.Or(userOf(scope), clean(q.UserID))
+	if user != "" || q.KnowledgeBase != "" {
+		of := scope
+		if user != "" {
+			of = taskstate.Scope{UserID: user, Role: taskstate.RoleUser}
+		}
+		if mine, err = s.Counts(ctx, of, q.KnowledgeBase); err != nil {
+			return a, err
+		}
+	}
 	for status, n := range all {
-		total += mine[status]
+		a.mine, a.all = a.mine+mine[status], a.all+n
 		if len(q.Statuses) == 0 || slices.Contains(q.Statuses, status) {
-			wanted += mine[status]
-			others += n
+			a.wanted, a.allWanted = a.wanted+mine[status], a.allWanted+n
 		}
 	}
-	inTable, onCalls := total, others
-	if page := int64(q.Limit); wanted > page { // which ends the look of whoever reads in the list's order
-		if sortsByUpdated(q) {
-			onCalls = page * others / wanted
-		} else {
-			inTable = page * total / wanted
-		}
-	}
-	return inTable < onCalls, wanted == 0, nil
+	return a, nil
 }
 
 // boundsUpdated reports whether updated_at has bounds.

@@ -60,6 +60,7 @@ func Run(t *testing.T, f Features, open OpenFunc) {
 		{"FailuresAreGrouped", testFailures},
 		{"FailuresAreCountedOnce", testFailuresCounted},
 		{"CountsDueAndNextWake", testCounts},
+		{"CountsOfFilters", testCountsOfFilters},
 		{"Pace", testPace},
 		{"LogOfManyTasks", testLogs},
 		{"RacingClaimsAreWonOnce", testRacingClaims},

@@ -268,6 +268,25 @@ FROM ingest_task_body b
 WHERE 1 = 1 @scope @filters
 GROUP BY t.status
 
+-- As CountMatching, where tasks of the statuses that are asked for are few.
+-- name: CountOfStatuses
+SELECT t.status, COUNT(*)
+FROM ingest_task_state t
+@thenjoin ingest_task_body b @force(PRIMARY) ON b.id = @textid(t.id)
+WHERE 1 = 1 @scope @filters
+GROUP BY t.status
+
+-- As CountMatching, where tasks of other statuses than one are few: all that pass the other filters, less those.
+-- name: CountWithout
+SELECT COUNT(*) - (
+  SELECT COUNT(*)
+  FROM ingest_task_state t
+  @thenjoin ingest_task_body b @force(PRIMARY) ON b.id = @textid(t.id)
+  WHERE t.status <> ? @scope @filters
+)
+FROM ingest_task_body b
+WHERE 1 = 1 @scope @filters
+
 -- name: CountFailing
 SELECT t.status, COUNT(*)
 FROM task_failure f
