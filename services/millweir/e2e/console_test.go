@@ -3,6 +3,7 @@ package e2e
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"os"
@@ -20,9 +21,11 @@ import (
 	"github.com/chromedp/cdproto/runtime"
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
+	"github.com/redis/rueidis"
 	"github.com/stretchr/testify/require"
 
 	"github.com/millweir/millweir/pkg/labserver"
+	"github.com/millweir/millweir/pkg/streammq"
 )
 
 // shots is where screenshots are kept for people to look at: `.run/console` of the repository.
@@ -182,11 +185,11 @@ func (c *chrome) violations(axe string) (out []string) {
 type screen struct{ name, path string }
 
 // furnished is an all-in-one with keys, in which every screen has something to show; hostile texts are among it.
-func furnished(t *testing.T) (c *client, operator string, screens []screen) {
+func furnished(t *testing.T, also ...string) (c *client, operator string, screens []screen) {
 	t.Helper()
 	data := t.TempDir()
 	env := []string{"AUTH_MODE=keys", "INGEST_REDIS_RETRY_BASE_BACKOFF_MS=3600000", "INGEST_REDIS_RETRY_MAX_BACKOFF_MS=3600000"}
-	p := start(t, "dev", env, "--data", data, "--addr", "127.0.0.1:0")
+	p := start(t, "dev", append(env, also...), "--data", data, "--addr", "127.0.0.1:0")
 	url := p.printed(`ready (http://\S+)`)
 	require.Equal(t, url+"/console", p.printed(`console (http://\S+)`))
 	database := "DATABASE_URL=sqlite:" + filepath.Join(data, "millweir.db")
@@ -236,6 +239,39 @@ func furnished(t *testing.T) (c *client, operator string, screens []screen) {
 	}
 }
 
+// failedMessages publishes to a topic of a program's own, whose consumer fails each message for good: they are its dead letters.
+func failedMessages(t *testing.T, redisURL, topic string, keys ...string) {
+	t.Helper()
+	options, err := rueidis.ParseURL(redisURL)
+	require.NoError(t, err)
+	options.DisableCache = true
+	client, err := rueidis.NewClient(options)
+	require.NoError(t, err)
+	t.Cleanup(client.Close)
+	mq, err := streammq.New(client, streammq.NewDefaultConfig())
+	require.NoError(t, err)
+	_, err = mq.CreateTopic(t.Context(), streammq.Topic{Name: topic, Partitions: 2})
+	require.NoError(t, err)
+	for _, key := range keys {
+		_, err := mq.NewProducer(nil).Publish(t.Context(), topic, streammq.Message{Key: key, Payload: []byte("payload of " + key), Headers: map[string]string{"x-note": key}})
+		require.NoError(t, err)
+	}
+	failed := make(chan struct{}, len(keys))
+	consumer, err := mq.NewSubscriber(streammq.NewDefaultSubscriberConfig(topic, "shop", func(_ context.Context, d *streammq.Delivery) streammq.Result {
+		failed <- struct{}{}
+		return streammq.DeadLetter(errors.New("no use: " + d.Key))
+	}))
+	require.NoError(t, err)
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- consumer.Run(ctx) }()
+	for range keys {
+		<-failed
+	}
+	stop()
+	require.NoError(t, <-ended)
+}
+
 // Every screen, in either theme, wide and narrow, in either language: no rule of axe-core is broken, nothing is complained of, and
 // nothing is wider than the window. Screenshots are kept.
 func TestConsoleInChromium(t *testing.T) {
@@ -243,7 +279,12 @@ func TestConsoleInChromium(t *testing.T) {
 	axe, err := labserver.AxeScript()
 	require.NoError(t, err)
 	require.NoError(t, os.MkdirAll(shots, 0o755))
-	client, operator, screens := furnished(t)
+	redis := labserver.RedisURL(t)
+	failedMessages(t, redis, "returns", `"><img src=x onerror=alert(1)>`, "k2")
+	client, operator, screens := furnished(t, "REDIS_URL="+redis)
+	var letters page[struct{ ID string }]
+	client.get("/internal/dlq/topics/returns/letters").into(t, http.StatusOK, &letters)
+	screens = append(screens, screen{"queue", "/queues/returns"}, screen{"letters", "/queues/returns/letters"}, screen{"letter", "/queues/returns/letters/" + letters.Items[0].ID})
 	c := newChrome(t, client.url)
 	everyLook := func(t *testing.T, s screen) {
 		for _, width := range []int64{1280, 390, 320} {
