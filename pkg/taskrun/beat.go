@@ -12,36 +12,34 @@ import (
 	"github.com/millweir/millweir/pkg/taskstate"
 )
 
-// leaseLoop renews the lease of the process and gives up what it does not know to hold, until ctx ends. Nothing else that is to be
-// written makes it wait.
+// leaseLoop renews the lease of the process and gives up what it does not know to hold, until ctx ends. A process without tasks renews it
+// too, so that operators see that it lives. Nothing else that is to be written makes it wait.
 func (r *Runner) leaseLoop(ctx context.Context) {
 	ticker := time.NewTicker(r.cfg.heartbeat())
 	defer ticker.Stop()
 	var renewed, looked time.Time
-	for calls := int64(0); ; {
+	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-ticker.C:
 		}
-		now, last := r.deps.Now(), r.calls.Load()
-		empty, _ := r.claims.Empty()
-		quiet := empty && !r.asking.Open() && !r.isolated.Active()
+		now := r.deps.Now()
 		if local.Elapsed(now, looked) >= r.cfg.Policy.Lease/3 {
 			looked = now
-			if err := r.drainOnce(ctx, quiet); err != nil {
+			empty, _ := r.claims.Empty()
+			if err := r.drainOnce(ctx, empty && !r.asking.Open() && !r.isolated.Active()); err != nil {
 				r.health.Warn(ctx, "runner: ask whether it is to drain", err)
 			}
 		}
-		idle := last == calls && quiet && r.draining.Problem() == nil
-		if idle || local.Elapsed(now, renewed) < r.cfg.Policy.Lease/3 {
+		if local.Elapsed(now, renewed) < r.cfg.Policy.Lease/3 {
 			continue
 		}
 		if err := r.renewOnce(ctx); err != nil {
 			r.health.Warn(ctx, "runner: renew the lease", err)
 			continue
 		}
-		renewed, calls = now, last
+		renewed = now
 		if err := r.forgottenOnce(ctx); err != nil {
 			r.health.Warn(ctx, "runner: look for what is forgotten", err)
 		}

@@ -166,17 +166,16 @@ func TestAClaimUnderWayIsNotGivenUp(t *testing.T) {
 	})
 }
 
-// A process that holds nothing and claims nothing writes nothing.
-func TestAnIdleProcessRenewsNoLease(t *testing.T) {
+// A process that has no task is seen to live, from its start on, and writes no more for that than one row each third of a lease.
+func TestAnIdleProcessRenewsItsLease(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := newWorld(t)
-		w.start("p", &testHandler{})
-		stillFor(5 * time.Minute)
-		n := w.store.called("renew")
-		require.LessOrEqual(t, n, 1)
-		w.task("x")
-		stillFor(5 * time.Minute)
-		require.Equal(t, taskstate.StatusSucceeded, w.store.get("x").Status)
-		require.LessOrEqual(t, w.store.called("renew"), n+2)
+		p := w.start("p", &testHandler{})
+		stillFor(2 * time.Second)
+		for range 20 {
+			stillFor(p.cfg.Policy.Lease / 3)
+			require.True(t, w.store.alive("p"))
+		}
+		require.LessOrEqual(t, w.store.called("renew"), 22)
 	})
 }

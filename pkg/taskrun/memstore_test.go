@@ -330,6 +330,13 @@ func (s *memStore) Renew(ctx context.Context, process string, lease time.Duratio
 	return nil
 }
 
+// alive reports whether the lease of a process lasts.
+func (s *memStore) alive(process string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.leases[process].After(instant())
+}
+
 func (s *memStore) Drains(ctx context.Context, process string) (bool, error) {
 	if err := s.enter(ctx, "drains"); err != nil {
 		return false, err

@@ -370,7 +370,7 @@ type FailureGroup struct {
 // Worker is a start of a process that has claimed tasks.
 type Worker struct {
 	Name       string
-	StartedAt  time.Time // its first claim
+	StartedAt  time.Time // when it had its first lease
 	LeaseUntil time.Time // it holds all its claims until then
 	Alive      bool      // by the database's clock
 	Slots      int       // tasks that it may run at once, as of its last renewal; -1: it has not said it

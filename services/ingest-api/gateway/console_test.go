@@ -879,7 +879,7 @@ func TestConsoleHomeSaysHowTheInstallationIs(t *testing.T) {
 		return after
 	}
 	first := facts()
-	for _, want := range []string{"No process has claimed a task in the last hour.", "deliveries in the stream: 3 · waiting for a retry: 0", "The installation was not checked yet."} {
+	for _, want := range []string{"No worker process has lived in the last hour.", "deliveries in the stream: 3 · waiting for a retry: 0", "The installation was not checked yet."} {
 		require.Contains(t, first, want)
 	}
 	require.NotContains(t, s.as(s.secrets["owner"]).page("/console"), "<h2>Installation</h2>")

@@ -22,13 +22,13 @@ func workers(a *App) *cobra.Command {
 
 func workersList(a *App) *cobra.Command {
 	var watch bool
-	c := Verb("list [--watch]", "list processes that claimed tasks in the last hour", Needs(), func(ctx context.Context, _ []string) error {
+	c := Verb("list [--watch]", "list processes that lived in the last hour", Needs(), func(ctx context.Context, _ []string) error {
 		return a.shownAgain(ctx, watch, func() error {
 			var all wire.List[wire.Worker]
 			if err := a.gateway().Get(ctx, workersPath, &all); err != nil {
 				return err
 			}
-			return Table(a, all.Items, "WORKER\tSTATE\tRUNNING\tSLOTS\tLEASE UNTIL\tFIRST CLAIM", workerRow)
+			return Table(a, all.Items, "WORKER\tSTATE\tRUNNING\tSLOTS\tLEASE UNTIL\tSTARTED", workerRow)
 		})
 	})
 	watchFlag(c, &watch)
@@ -59,7 +59,7 @@ func workerState(w wire.Worker) string {
 	case w.Running > 0:
 		return "lease ended"
 	}
-	return "idle or gone"
+	return "gone"
 }
 
 // asked is a process that was told whether to take tasks.

@@ -145,7 +145,7 @@ func (p *page) workersPart(all []wire.Worker) homePart {
 		}
 	}
 	if len(all) == 0 {
-		part.Says = []string{p.T("No process has claimed a task in the last hour.")}
+		part.Says = []string{p.T("No worker process has lived in the last hour.")}
 		return part
 	}
 	part.Says = []string{p.T("alive: %d", alive), p.T("running tasks: %d", running)}

@@ -309,7 +309,7 @@ func (g *Handler) drain(off bool) web.HandlerFunc {
 		}
 		err := g.Svc.Drain(c.Request.Context(), g.Trail.Acting(c, action, name, ""), name, off)
 		if errors.Is(err, taskstate.ErrNotFound) {
-			return web.Errorf(web.CodeWorkerNotFound, "no process %s has claimed a task in the last hour", web.Shown(name))
+			return web.Errorf(web.CodeWorkerNotFound, "no process %s has lived in the last hour", web.Shown(name))
 		}
 		return web.NoContent(c, err)
 	}

@@ -151,7 +151,7 @@ var Kinds = map[string]errorKind{
 	CodeEventNotFound:      {http.StatusNotFound, "There is no such event.", "GET /internal/outbox/events lists them; sent ones are removed after OUTBOX_RETENTION_HOURS."},
 	CodeDeadLetterNotFound: {http.StatusNotFound, "There is no such dead letter.", "GET /internal/dlq lists them; a replayed or dropped one is gone."},
 	CodeTopicNotFound:      {http.StatusNotFound, "There is no such topic.", "GET /internal/mq/topics lists them; a single stream is named by its key and kind=stream."},
-	CodeWorkerNotFound:     {http.StatusNotFound, "There is no such worker process.", "GET /internal/workers lists those that claimed a task in the last hour."},
+	CodeWorkerNotFound:     {http.StatusNotFound, "There is no such worker process.", "GET /internal/workers lists those that lived in the last hour."},
 	CodeGroupNotFound:      {http.StatusNotFound, "There is no such group.", "GET /internal/mq/topics/{topic}/groups lists them."},
 	CodeMessageNotFound:    {http.StatusNotFound, "The message is not known.", "Statuses are kept for three days, and only by topics that were made with them; check the UUID."},
 	codeNoDeadLetterStream: {http.StatusNotFound, "There is no dead letter stream here.", "Ask for source=kafka or source=table: the rows with status DEAD. INGEST_REDIS_DLQ_STREAM_KEY names the stream, REDIS_URL its server."},

@@ -46,7 +46,7 @@ var Codes = map[string]Code{
 	"EVENT_NOT_FOUND":            {"没有这个事件。", "GET /internal/outbox/events 列出事件；已发送的会在 OUTBOX_RETENTION_HOURS 之后删除。"},
 	"LETTER_NOT_FOUND":           {"没有这条死信。", "GET /internal/dlq 列出死信；已重放或丢弃的不再存在。"},
 	"TOPIC_NOT_FOUND":            {"没有这个主题。", "GET /internal/mq/topics 列出主题；单个流以其键名和 kind=stream 指定。"},
-	"WORKER_NOT_FOUND":           {"没有这个工作进程。", "GET /internal/workers 列出最近一小时内领取过任务的进程。"},
+	"WORKER_NOT_FOUND":           {"没有这个工作进程。", "GET /internal/workers 列出最近一小时内存活过的进程。"},
 	"GROUP_NOT_FOUND":            {"没有这个消费组。", "GET /internal/mq/topics/{topic}/groups 列出消费组。"},
 	"MESSAGE_NOT_FOUND":          {"不认识这条消息。", "状态保留三天，且仅限以此方式创建的主题；请检查 UUID。"},
 	"NO_DEAD_LETTER_STREAM":      {"这里没有死信流。", "请使用 source=kafka 或 source=table（状态为 DEAD 的行）。INGEST_REDIS_DLQ_STREAM_KEY 指定流，REDIS_URL 指定其服务器。"},
