@@ -2,5 +2,4 @@
 
 package labserver
 
-// watched is whether the race detector watches this program.
-const watched = true
+func init() { watched = true }

@@ -56,6 +56,9 @@ var (
 	}
 )
 
+// watched is whether the race detector watches this program.
+var watched bool
+
 // Watcher is the function of the one goroutine of this package that lives as long as the process: looks for leaked
 // goroutines leave it out (goleak.IgnoreTopFunction).
 const Watcher = "github.com/millweir/millweir/pkg/labserver.init.func1.1"
