@@ -156,7 +156,7 @@ func phantoms(packages []listed) (problems []string) {
 func inBinaries(binary string, deps []listed) (problems []string) {
 	for _, d := range deps {
 		ours := d.path()
-		if ours == "pkg/labserver" || strings.HasSuffix(ours, "test") || d.ImportPath == "testing" ||
+		if matches("pkg/labserver/...", ours) || strings.HasSuffix(ours, "test") || d.ImportPath == "testing" ||
 			strings.HasPrefix(d.ImportPath, "github.com/stretchr/testify") {
 			problems = append(problems, fmt.Sprintf("%s holds %s, which is for tests", binary, d.ImportPath))
 		}

@@ -6,13 +6,15 @@ import (
 	"net/http"
 	"strconv"
 	"syscall"
+
+	"github.com/millweir/millweir/pkg/labserver/installed"
 )
 
 func chromaClass() class {
 	return class{
 		prepare: func(context.Context, *Server) error { return nil },
 		commands: func(s *Server) ([]command, error) {
-			chroma, err := chromaProgram()
+			chroma, err := installed.Chroma()
 			if err != nil {
 				return nil, err
 			}

@@ -15,6 +15,7 @@ import (
 	"sync"
 	"syscall"
 
+	"github.com/millweir/millweir/pkg/labserver/installed"
 	"github.com/millweir/millweir/pkg/pause"
 )
 
@@ -29,25 +30,6 @@ const (
 	memoryRoom = 8 << 30 // what it must have: several packages are tested at once, and a server of each kind takes up to 400 MB
 	tmpfs      = 0x01021994
 )
-
-// CacheDir is where things live that are costly to make and the same for every run: downloads and data templates.
-// MILLWEIR_CACHE overrides the default, ~/.cache/millweir.
-func CacheDir() (string, error) {
-	if dir := os.Getenv("MILLWEIR_CACHE"); dir != "" {
-		return filepath.Abs(dir)
-	}
-	dir, err := os.UserCacheDir()
-	if err != nil {
-		return "", fmt.Errorf("cache folder (set MILLWEIR_CACHE): %w", err)
-	}
-	return filepath.Join(dir, "millweir"), nil
-}
-
-// inCache is the path of something there.
-func inCache(name string) (string, error) {
-	dir, err := CacheDir()
-	return filepath.Join(dir, name), err
-}
 
 // tempAtStart is the temp folder as the process was told, whatever Main tells its tests.
 var tempAtStart = os.TempDir()
@@ -210,7 +192,7 @@ func portFree(port int) error {
 // template copies the cached tree "name" to dst, or makes it at dst with build and caches it then.
 // Processes that come at the same time wait for the first one.
 func template(ctx context.Context, name, dst string, build func(ctx context.Context, dst string) error) error {
-	src, err := inCache(filepath.Join("templates", name))
+	src, err := installed.InCache(filepath.Join("templates", name))
 	if err != nil {
 		return err
 	}

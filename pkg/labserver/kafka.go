@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"strings"
 	"syscall"
+
+	"github.com/millweir/millweir/pkg/labserver/installed"
 )
 
 const (
@@ -65,16 +67,13 @@ func kafkaCommands(s *Server) ([]command, error) {
 }
 
 func java(s *Server, heapMB int, args ...string) (command, error) {
-	program, err := program("java", "default-jre-headless")
+	program, err := installed.Program("java", "default-jre-headless")
 	if err != nil {
 		return command{}, err
 	}
-	home, err := KafkaHome()
+	home, err := installed.Kafka()
 	if err != nil {
 		return command{}, err
-	}
-	if _, err := os.Stat(filepath.Join(home, ".complete")); err != nil {
-		return command{}, fmt.Errorf("%w: Kafka %s (run `make services-up`: it fills %s from Maven Central)", ErrMissing, KafkaVersion, home)
 	}
 	jvm := []string{
 		fmt.Sprintf("-Xmx%dm", heapMB), "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1",

@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/millweir/millweir/pkg/labserver/installed"
 )
 
 func TestMain(m *testing.M) {
@@ -104,7 +106,7 @@ func TestStartedMariaDBLeavesTemporaryTablesOfOthers(t *testing.T) {
 // temporaryTable puts a file into the server's folder for them, with the name and owner of one of its temporary tables.
 func temporaryTable(t *testing.T, s *Server) string {
 	t.Helper()
-	client, err := program("mariadb", "mariadb-client")
+	client, err := installed.Program("mariadb", "mariadb-client")
 	require.NoError(t, err)
 	out, err := exec.CommandContext(t.Context(), client,
 		"--no-defaults", "-uroot", "-S", s.socket(), "-NBe", "SELECT @@tmpdir").Output()
@@ -216,13 +218,6 @@ func TestServerThatDiesShowsItsLog(t *testing.T) {
 	_, err := Start(t.Context(), KindRedis, Options{Args: []string{"--no-such-setting", "1"}})
 	require.ErrorIs(t, err, ErrDied)
 	require.ErrorContains(t, err, "no-such-setting")
-}
-
-func TestMissingProgramNamesThePackage(t *testing.T) {
-	t.Parallel()
-	_, err := program("no-such-program", "some-package")
-	require.ErrorIs(t, err, ErrMissing)
-	require.ErrorContains(t, err, "apt-get install some-package")
 }
 
 // TestServersDieWithTheirProcess kills a process that holds servers and looks whether they are gone.

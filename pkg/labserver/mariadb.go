@@ -14,6 +14,8 @@ import (
 	"path/filepath"
 	"strconv"
 	"syscall"
+
+	"github.com/millweir/millweir/pkg/labserver/installed"
 )
 
 // mariadbClass runs mariadbd with durable commits and otherwise the server's own defaults:
@@ -43,11 +45,11 @@ func mariadbPrepare(ctx context.Context, s *Server) error {
 	if _, err := os.Stat(filepath.Join(s.data(), "mysql")); err == nil {
 		return nil
 	}
-	server, err := program("mariadbd", "mariadb-server")
+	server, err := installed.Program("mariadbd", "mariadb-server")
 	if err != nil {
 		return err
 	}
-	install, err := program("mariadb-install-db", "mariadb-server")
+	install, err := installed.Program("mariadb-install-db", "mariadb-server")
 	if err != nil {
 		return err
 	}
@@ -72,7 +74,7 @@ func mariadbPrepare(ctx context.Context, s *Server) error {
 }
 
 func mariadbCommands(s *Server) ([]command, error) {
-	server, err := program("mariadbd", "mariadb-server")
+	server, err := installed.Program("mariadbd", "mariadb-server")
 	if err != nil {
 		return nil, err
 	}
@@ -132,7 +134,7 @@ func (s *Server) ask(ctx context.Context, database, statements string) (string, 
 	var err error
 	switch s.Kind {
 	case KindMariaDB:
-		c.path, err = program("mariadb", "mariadb-client")
+		c.path, err = installed.Program("mariadb", "mariadb-client")
 		c.args = []string{"--no-defaults", "-uroot", "-N", "-B", "-S", s.socket(), "-e", statements}
 		if database != "" {
 			c.args = append(c.args, database)
@@ -141,7 +143,7 @@ func (s *Server) ask(ctx context.Context, database, statements string) (string, 
 		if database == "" {
 			database = "postgres"
 		}
-		c.path, err = postgresProgram("psql")
+		c.path, err = installed.Postgres("psql")
 		c.args = []string{
 			"-X", "-q", "-A", "-t", "-F", "\t", "-v", "ON_ERROR_STOP=1", "-h", loopback, "-p", strconv.Itoa(s.Port),
 			"-U", "postgres", "-d", database, "-c", statements,

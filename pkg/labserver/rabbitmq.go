@@ -11,6 +11,8 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+
+	"github.com/millweir/millweir/pkg/labserver/installed"
 )
 
 // The ports of a node beside its AMQP port, as distances from it.
@@ -74,7 +76,7 @@ func rabbitPrepare(_ context.Context, s *Server) error {
 
 // rabbitEpmdCommand starts the registry of Erlang nodes as a process of its own: one that a node starts would outlive it.
 func rabbitEpmdCommand(port int, dir string) (command, error) {
-	path, err := program("epmd", "erlang-base")
+	path, err := installed.Program("epmd", "erlang-base")
 	return command{path: path, args: []string{"-address", loopback, "-port", strconv.Itoa(port)}, user: "rabbitmq", dir: dir}, err
 }
 
@@ -91,7 +93,7 @@ func rabbitCommands(s *Server) ([]command, error) {
 	// Not the wrapper in /usr/sbin: it changes user by runuser, which would end the tie to this process.
 	server := "/usr/lib/rabbitmq/bin/rabbitmq-server"
 	if _, err := os.Stat(server); err != nil {
-		return nil, fmt.Errorf("%w: %s (run `make services-up`, or apt-get install rabbitmq-server)", ErrMissing, server)
+		return nil, fmt.Errorf("%w: %s (run `make services-up`, or apt-get install rabbitmq-server)", installed.ErrMissing, server)
 	}
 	in := func(name string) string { return filepath.Join(s.Dir, name) }
 	env := []string{

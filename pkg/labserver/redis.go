@@ -14,6 +14,8 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+
+	"github.com/millweir/millweir/pkg/labserver/installed"
 )
 
 func redisClass() class {
@@ -49,7 +51,7 @@ func redisPrepare(_ context.Context, s *Server) error {
 }
 
 func redisCommands(s *Server) ([]command, error) {
-	server, err := program("redis-server", "redis-server")
+	server, err := installed.Program("redis-server", "redis-server")
 	if err != nil {
 		return nil, err
 	}
@@ -235,7 +237,7 @@ func sentinelClass() class {
 		return os.WriteFile(conf, []byte(strings.Join(lines, "\n")+"\n"), 0o644)
 	}
 	c.commands = func(s *Server) ([]command, error) {
-		server, err := program("redis-sentinel", "redis-sentinel")
+		server, err := installed.Program("redis-sentinel", "redis-sentinel")
 		if err != nil {
 			return nil, err
 		}

@@ -28,6 +28,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/millweir/millweir/pkg/labserver/installed"
 	"github.com/millweir/millweir/pkg/pause"
 )
 
@@ -63,8 +64,6 @@ const (
 
 // Errors of this package.
 var (
-	// ErrMissing is wrapped when a server program is not installed; the text says what installs it.
-	ErrMissing = errors.New("server program is missing")
 	// ErrDied is wrapped when a server ended before it answered; the text holds the end of its log.
 	ErrDied = errors.New("server ended while it was starting")
 	// ErrNotRunning is returned when a signal is to go to a server that is not running.
@@ -137,8 +136,59 @@ type class struct {
 	counters func(named map[string]float64) Counters
 }
 
+// classes is the table of kinds.
+func classes() map[Kind]class {
+	return map[Kind]class{
+		KindMariaDB:  mariadbClass(),
+		KindRedis:    redisClass(),
+		KindSentinel: sentinelClass(),
+		KindPostgres: postgresClass(),
+		KindPGVector: pgvectorClass(),
+		KindChroma:   chromaClass(),
+		KindModel:    modelClass(),
+		KindKafka:    kafkaClass(),
+		KindRabbitMQ: rabbitClass(),
+	}
+}
+
+// Installed returns nil when all programs of the kind are there, else an error that wraps installed.ErrMissing.
+func Installed(kind Kind) error {
+	var err error
+	switch kind {
+	case KindMariaDB:
+		for _, p := range []string{"mariadbd", "mariadb-install-db", "mariadb"} {
+			if _, missing := installed.Program(p, "mariadb-server"); missing != nil {
+				err = missing
+			}
+		}
+	case KindRedis:
+		_, err = installed.Program("redis-server", "redis-server")
+	case KindSentinel:
+		_, err = installed.Program("redis-sentinel", "redis-sentinel")
+	case KindPostgres:
+		for _, p := range []string{"postgres", "initdb", "psql"} {
+			if _, missing := installed.Postgres(p); missing != nil {
+				err = missing
+			}
+		}
+	case KindPGVector:
+		_, err = installed.PGVector()
+	case KindChroma:
+		_, err = installed.Chroma()
+	case KindModel:
+		_, _, err = installed.Model()
+	case KindKafka:
+		_, err = java(&Server{}, 0)
+	case KindRabbitMQ:
+		_, err = rabbitCommands(&Server{})
+	default:
+		err = fmt.Errorf("%q: no such kind of server", kind)
+	}
+	return err
+}
+
 // Start prepares and starts a server and returns when it answers.
-// It wraps ErrMissing or ErrDied, or ctx's error; nothing is left running after an error.
+// It wraps installed.ErrMissing or ErrDied, or ctx's error; nothing is left running after an error.
 func Start(ctx context.Context, kind Kind, opts Options) (*Server, error) {
 	c, ok := classes()[kind]
 	if !ok {

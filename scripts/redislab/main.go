@@ -19,6 +19,7 @@ import (
 
 	"github.com/millweir/millweir/pkg/ingestq/redisq/embedded"
 	"github.com/millweir/millweir/pkg/labserver"
+	"github.com/millweir/millweir/pkg/labserver/installed"
 )
 
 const headerTimeout = time.Minute
@@ -121,7 +122,7 @@ func (l *lab) do(ctx context.Context, q request) (answer, error) {
 		l.emulators[u.Host] = stop
 		return answer{Addrs: []string{u.Host}}, nil
 	case "python":
-		program, err := labserver.FastStreamPython(q.Version)
+		program, err := installed.FastStreamPython(q.Version)
 		return answer{Program: program}, err
 	case "synced", "promote":
 		return l.change(ctx, q)

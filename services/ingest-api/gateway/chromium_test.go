@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/millweir/millweir/pkg/auth/oidc"
-	"github.com/millweir/millweir/pkg/labserver"
+	"github.com/millweir/millweir/pkg/labserver/installed"
 )
 
 // A browser brings a log-in at a provider on another site to its end: the cookie of the log-in comes back with the provider's
@@ -29,7 +29,7 @@ func TestProviderLoginInChromium(t *testing.T) {
 		d.Provider = p.provider(func(c *oidc.Config) { c.RedirectURL = url + oidc.CallbackPath })
 	})
 	g = s.g
-	path, err := labserver.Chromium()
+	path, err := installed.Chromium()
 	require.NoError(t, err)
 	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(path), chromedp.NoSandbox, chromedp.Flag("headless", "new"),
 		chromedp.WSURLReadTimeout(time.Minute))

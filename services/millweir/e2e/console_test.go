@@ -25,6 +25,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/millweir/millweir/pkg/labserver"
+	"github.com/millweir/millweir/pkg/labserver/installed"
 	"github.com/millweir/millweir/pkg/streammq"
 )
 
@@ -44,7 +45,7 @@ type chrome struct {
 // newChrome starts a Chromium of its own.
 func newChrome(t *testing.T, url string) *chrome {
 	t.Helper()
-	path, err := labserver.Chromium()
+	path, err := installed.Chromium()
 	require.NoError(t, err)
 	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(path), chromedp.NoSandbox, chromedp.Flag("headless", "new"),
 		chromedp.Flag("force-color-profile", "srgb"), chromedp.WSURLReadTimeout(waitLimit))
@@ -276,7 +277,7 @@ func failedMessages(t *testing.T, redisURL, topic string, keys ...string) {
 // nothing is wider than the window. Screenshots are kept.
 func TestConsoleInChromium(t *testing.T) {
 	t.Parallel()
-	axe, err := labserver.AxeScript()
+	axe, err := installed.AxeScript()
 	require.NoError(t, err)
 	require.NoError(t, os.MkdirAll(shots, 0o755))
 	redis := labserver.RedisURL(t)

@@ -7,12 +7,12 @@ import (
 	"os/exec"
 	"path/filepath"
 
-	"github.com/millweir/millweir/pkg/labserver"
+	"github.com/millweir/millweir/pkg/labserver/installed"
 )
 
 // Python returns the interpreter that `make deps` has installed Chroma for: numpy, onnxruntime and tokenizers come with it.
 func Python() (string, error) {
-	home, err := labserver.ChromaHome()
+	home, err := installed.ChromaHome()
 	return filepath.Join(home, "bin", "python"), err
 }
 

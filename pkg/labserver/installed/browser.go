@@ -1,4 +1,4 @@
-package labserver
+package installed
 
 import (
 	"fmt"
@@ -11,7 +11,7 @@ import (
 const AxeVersion = "0.1.8"
 
 // AxeHome is the virtual environment of axe in the cache; `make deps` fills it.
-func AxeHome() (string, error) { return inCache("axe-" + AxeVersion) }
+func AxeHome() (string, error) { return InCache("axe-" + AxeVersion) }
 
 // Chromium is the browser's program, of the Debian package. An error wraps ErrMissing.
 func Chromium() (string, error) {
