@@ -22,7 +22,8 @@ var rooms = []room{
 	{"pkg/streammq/...", []string{"pkg/streammq/..."}},
 	{"pkg/telemetry", nil},
 	{"pkg/telemetry/mq", []string{"pkg/streammq", "pkg/telemetry"}}, // streammq's observers
-	{"pkg/labserver", []string{"pkg/pause", "pkg/labserver/installed"}},
+	{"pkg/labserver", []string{"pkg/pause", "pkg/labserver/child", "pkg/labserver/installed"}},
+	{"pkg/labserver/child", []string{"pkg/pause", "pkg/labserver/installed"}},
 	{"pkg/labserver/installed", nil},
 	{"pkg/archtest", nil},
 	{"pkg/process", []string{"pkg/telemetry"}},
@@ -208,7 +209,7 @@ var homes = []home{
 	{"os/signal", []string{"pkg/process"}, "only pkg/process listens to signals"},
 	{"log", nil, "log with slog"},
 	{"expvar", nil, "figures go to Prometheus"},
-	{prefix + "pkg/labserver/...", []string{"scripts/...", "pkg/ingest/ingesttest", "pkg/labserver"}, "servers are started by tests and scripts only"},
+	{prefix + "pkg/labserver/...", []string{"scripts/...", "pkg/ingest/ingesttest", "pkg/labserver/..."}, "servers are started by tests and scripts only"},
 	{prefix + "pkg/wiring/...", []string{"pkg/wiring/...", "services/...", "scripts/..."}, "libraries do not know how they are wired"},
 	{prefix + "pkg/process", []string{"pkg/wiring/...", "services/...", "scripts/..."}, "libraries do not know their process"},
 	{"github.com/stretchr/testify/...", testPackages, "tests only"},

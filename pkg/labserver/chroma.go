@@ -7,20 +7,21 @@ import (
 	"strconv"
 	"syscall"
 
+	"github.com/millweir/millweir/pkg/labserver/child"
 	"github.com/millweir/millweir/pkg/labserver/installed"
 )
 
 func chromaClass() class {
 	return class{
 		prepare: func(context.Context, *Server) error { return nil },
-		commands: func(s *Server) ([]command, error) {
+		commands: func(s *Server) ([]child.Command, error) {
 			chroma, err := installed.Chroma()
 			if err != nil {
 				return nil, err
 			}
 			args := []string{"run", "--path", s.data(), "--host", loopback, "--port", strconv.Itoa(s.Port)}
 			env := []string{"HOME=" + s.Dir, "ANONYMIZED_TELEMETRY=False"}
-			return []command{{path: chroma, args: append(args, s.opts.Args...), dir: s.Dir, env: env}}, nil
+			return []child.Command{{Path: chroma, Args: append(args, s.opts.Args...), Dir: s.Dir, Env: env}}, nil
 		},
 		probe: chromaProbe,
 		url:   func(s *Server, _ string) string { return "http://" + s.Addr },

@@ -12,6 +12,8 @@ import (
 	"strings"
 
 	_ "github.com/go-sql-driver/mysql" // the session that looks at MariaDB's counters
+
+	"github.com/millweir/millweir/pkg/labserver/child"
 )
 
 // Counters is what a server has counted: since its start, between two looks (Sub), or for each unit of work (Per).
@@ -99,7 +101,7 @@ func (s *Server) Counters(ctx context.Context) (Counters, error) {
 	}
 	s.counting.looks++
 	c := s.class.counters(now)
-	c.CPU = treeCPU(s.main().tree())
+	c.CPU = treeCPU(s.main().Tree())
 	c.Named = now
 	return c, nil
 }
@@ -292,10 +294,10 @@ func (s *Server) redisText(ctx context.Context, args ...string) (string, error) 
 }
 
 // treeCPU is the processor time of processes, seconds; USER_HZ is 100 on every Linux platform that Go runs on.
-func treeCPU(tree []*process) float64 {
+func treeCPU(tree []*child.Process) float64 {
 	ticks := 0.0
 	for _, p := range tree {
-		if f := StatFields(p.pid); len(f) > 12 {
+		if f := child.StatFields(p.PID); len(f) > 12 {
 			user, _ := strconv.ParseFloat(f[11], 64)
 			system, _ := strconv.ParseFloat(f[12], 64)
 			ticks += user + system

@@ -268,46 +268,9 @@ func copyFile(src, dst string, mode fs.FileMode) error {
 	return errors.Join(err, out.Close())
 }
 
-// writePIDFile records "pid starttime", one line a process.
-func writePIDFile(path string, procs []*process) error {
-	var b strings.Builder
-	for _, p := range procs {
-		fmt.Fprintf(&b, "%d %s\n", p.pid, p.start)
-	}
-	return os.WriteFile(path, []byte(b.String()), 0o644)
-}
-
-func readPIDFile(path string) []*process {
-	b, err := os.ReadFile(path)
-	if err != nil {
-		return nil
-	}
-	var procs []*process
-	for line := range strings.Lines(string(b)) {
-		var p process
-		if n, _ := fmt.Sscan(line, &p.pid, &p.start); n == 2 {
-			procs = append(procs, &p)
-		}
-	}
-	return procs
-}
-
 func removeIfThere(path string) error {
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
 	return nil
-}
-
-func tail(path string, lines int) string {
-	b, err := os.ReadFile(path)
-	if err != nil {
-		return err.Error()
-	}
-	return lastLines(string(b), lines)
-}
-
-func lastLines(s string, n int) string {
-	all := strings.Split(strings.TrimRight(s, "\n"), "\n")
-	return strings.Join(all[max(0, len(all)-n):], "\n")
 }

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/millweir/millweir/pkg/labserver/child"
 	"github.com/millweir/millweir/pkg/labserver/installed"
 )
 
@@ -54,32 +55,32 @@ func kafkaPrepare(ctx context.Context, s *Server) error {
 	if err != nil {
 		return err
 	}
-	return format.run(ctx)
+	return format.Run(ctx)
 }
 
-func kafkaCommands(s *Server) ([]command, error) {
+func kafkaCommands(s *Server) ([]child.Command, error) {
 	// The log of an earlier start would say "started" too early.
 	if err := removeIfThere(s.LogFile()); err != nil {
 		return nil, err
 	}
 	c, err := java(s, 512, append([]string{"kafka.Kafka", filepath.Join(s.Dir, "server.properties")}, s.opts.Args...)...)
-	return []command{c}, err
+	return []child.Command{c}, err
 }
 
-func java(s *Server, heapMB int, args ...string) (command, error) {
+func java(s *Server, heapMB int, args ...string) (child.Command, error) {
 	program, err := installed.Program("java", "default-jre-headless")
 	if err != nil {
-		return command{}, err
+		return child.Command{}, err
 	}
 	home, err := installed.Kafka()
 	if err != nil {
-		return command{}, err
+		return child.Command{}, err
 	}
 	jvm := []string{
 		fmt.Sprintf("-Xmx%dm", heapMB), "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1",
 		"-cp", filepath.Join(home, "libs", "*") + ":" + s.Dir,
 	}
-	return command{path: program, args: append(jvm, args...), dir: s.Dir}, nil
+	return child.Command{Path: program, Args: append(jvm, args...), Dir: s.Dir}, nil
 }
 
 // kafkaProbe wants the broker's own word in the log, then an answer to ApiVersions.

@@ -17,6 +17,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/millweir/millweir/pkg/labserver/child"
 	"github.com/millweir/millweir/pkg/labserver/installed"
 )
 
@@ -113,7 +114,7 @@ func temporaryTable(t *testing.T, s *Server) string {
 	require.NoError(t, err)
 	path := filepath.Join(strings.TrimSpace(string(out)), "#sql-temptable-"+rand.Text()+".MAI")
 	require.NoError(t, os.WriteFile(path, nil, 0o644))
-	require.NoError(t, giveTo(path, "mysql"))
+	require.NoError(t, child.GiveTo(path, "mysql"))
 	t.Cleanup(func() { _ = os.Remove(path) })
 	return path
 }
@@ -170,14 +171,6 @@ func TestDetachedServerIsFoundAgain(t *testing.T) {
 	require.False(t, s.Running())
 	_, ok = Attach(KindRedis, opts)
 	require.False(t, ok)
-}
-
-func TestReusedPIDIsNotOurs(t *testing.T) {
-	t.Parallel()
-	// Our own pid with another start time stands for a pid that was given to a stranger.
-	p := &process{pid: os.Getpid(), start: "1"}
-	require.True(t, p.exited())
-	require.NoError(t, p.end(t.Context(), 9), "must not signal us")
 }
 
 func TestTakenPortIsNamed(t *testing.T) {
@@ -240,19 +233,19 @@ func TestServersDieWithTheirProcess(t *testing.T) {
 	require.NoError(t, err)
 	cmd.Stderr = os.Stderr
 	require.NoError(t, cmd.Start())
-	var procs []*process
+	var procs []*child.Process
 	for range kinds {
-		var p process
-		_, err = fmt.Fscanln(out, &p.pid, &p.start)
+		var p child.Process
+		_, err = fmt.Fscanln(out, &p.PID, &p.Start)
 		require.NoError(t, err)
-		require.False(t, p.exited())
-		procs = append(procs, p.tree()...)
+		require.False(t, p.Exited())
+		procs = append(procs, p.Tree()...)
 	}
 	require.GreaterOrEqual(t, len(procs), len(kinds))
 	require.NoError(t, cmd.Process.Kill())
 	require.Error(t, cmd.Wait())
 	for _, p := range procs {
-		require.Eventually(t, p.exited, time.Minute, 20*time.Millisecond, "pid %d outlives its parent", p.pid)
+		require.Eventually(t, p.Exited, time.Minute, 20*time.Millisecond, "pid %d outlives its parent", p.PID)
 	}
 }
 
@@ -262,7 +255,7 @@ func victim() {
 		if err != nil {
 			panic(err)
 		}
-		fmt.Println(s.main().pid, s.main().start)
+		fmt.Println(s.main().PID, s.main().Start)
 	}
 	select {}
 }

@@ -15,6 +15,7 @@ import (
 	"strconv"
 	"syscall"
 
+	"github.com/millweir/millweir/pkg/labserver/child"
 	"github.com/millweir/millweir/pkg/labserver/installed"
 )
 
@@ -39,7 +40,7 @@ func (s *Server) socket() string { return filepath.Join(s.Dir, "s") }
 func (s *Server) temp() string { return filepath.Join(s.Dir, "tmp") }
 
 func mariadbPrepare(ctx context.Context, s *Server) error {
-	if err := errors.Join(os.MkdirAll(s.temp(), 0o755), giveTo(s.temp(), "mysql")); err != nil {
+	if err := errors.Join(os.MkdirAll(s.temp(), 0o755), child.GiveTo(s.temp(), "mysql")); err != nil {
 		return err
 	}
 	if _, err := os.Stat(filepath.Join(s.data(), "mysql")); err == nil {
@@ -59,21 +60,21 @@ func mariadbPrepare(ctx context.Context, s *Server) error {
 	}
 	sum := sha256.Sum256(version)
 	err = template(ctx, "mariadb-"+hex.EncodeToString(sum[:6]), s.data(), func(ctx context.Context, dst string) error {
-		if err := errors.Join(os.MkdirAll(dst, 0o755), giveTo(dst, "mysql")); err != nil {
+		if err := errors.Join(os.MkdirAll(dst, 0o755), child.GiveTo(dst, "mysql")); err != nil {
 			return err
 		}
-		return command{path: install, user: "mysql", dir: dst, args: []string{
+		return child.Command{Path: install, User: "mysql", Dir: dst, Args: []string{
 			"--no-defaults", "--datadir=" + dst, "--tmpdir=" + s.temp(), "--auth-root-authentication-method=normal", "--skip-test-db",
 			"--innodb-log-file-size=48M",
-		}}.run(ctx)
+		}}.Run(ctx)
 	})
 	if err != nil {
 		return fmt.Errorf("make the data folder %s: %w", s.data(), err)
 	}
-	return giveTo(s.Dir, "mysql")
+	return child.GiveTo(s.Dir, "mysql")
 }
 
-func mariadbCommands(s *Server) ([]command, error) {
+func mariadbCommands(s *Server) ([]child.Command, error) {
 	server, err := installed.Program("mariadbd", "mariadb-server")
 	if err != nil {
 		return nil, err
@@ -88,7 +89,7 @@ func mariadbCommands(s *Server) ([]command, error) {
 		"--sql-mode=STRICT_TRANS_TABLES,ERROR_FOR_DIVISION_BY_ZERO,NO_ENGINE_SUBSTITUTION",
 		"--innodb-monitor-enable=trx_rw_commits", // for Counters
 	}
-	return []command{{path: server, args: append(args, s.opts.Args...), user: "mysql", dir: s.Dir}}, nil
+	return []child.Command{{Path: server, Args: append(args, s.opts.Args...), User: "mysql", Dir: s.Dir}}, nil
 }
 
 // mariadbProbe waits for the server's greeting: protocol version 10 comes when it takes connections.
@@ -130,21 +131,21 @@ func (s *Server) SQL(ctx context.Context, database, statements string) error {
 
 // ask is SQL, and returns the rows: a line for each, columns parted by tabs.
 func (s *Server) ask(ctx context.Context, database, statements string) (string, error) {
-	var c command
+	var c child.Command
 	var err error
 	switch s.Kind {
 	case KindMariaDB:
-		c.path, err = installed.Program("mariadb", "mariadb-client")
-		c.args = []string{"--no-defaults", "-uroot", "-N", "-B", "-S", s.socket(), "-e", statements}
+		c.Path, err = installed.Program("mariadb", "mariadb-client")
+		c.Args = []string{"--no-defaults", "-uroot", "-N", "-B", "-S", s.socket(), "-e", statements}
 		if database != "" {
-			c.args = append(c.args, database)
+			c.Args = append(c.Args, database)
 		}
 	case KindPostgres, KindPGVector:
 		if database == "" {
 			database = "postgres"
 		}
-		c.path, err = installed.Postgres("psql")
-		c.args = []string{
+		c.Path, err = installed.Postgres("psql")
+		c.Args = []string{
 			"-X", "-q", "-A", "-t", "-F", "\t", "-v", "ON_ERROR_STOP=1", "-h", loopback, "-p", strconv.Itoa(s.Port),
 			"-U", "postgres", "-d", database, "-c", statements,
 		}
@@ -154,7 +155,7 @@ func (s *Server) ask(ctx context.Context, database, statements string) (string, 
 	if err != nil {
 		return "", err
 	}
-	return c.output(ctx)
+	return c.Output(ctx)
 }
 
 // talk connects, sends hello (if any) and reads len(answer) bytes.

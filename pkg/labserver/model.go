@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"syscall"
 
+	"github.com/millweir/millweir/pkg/labserver/child"
 	"github.com/millweir/millweir/pkg/labserver/installed"
 )
 
@@ -18,7 +19,7 @@ var modelScript string
 func modelClass() class {
 	return class{
 		prepare: func(context.Context, *Server) error { return nil },
-		commands: func(s *Server) ([]command, error) {
+		commands: func(s *Server) ([]child.Command, error) {
 			python, jar, err := installed.Model()
 			if err != nil {
 				return nil, err
@@ -26,7 +27,7 @@ func modelClass() class {
 			if len(s.opts.Args) > 0 {
 				jar = s.opts.Args[0]
 			}
-			return []command{{path: python, args: []string{"-c", modelScript, jar, strconv.Itoa(s.Port)}, dir: s.Dir, env: []string{"HOME=" + s.Dir}}}, nil
+			return []child.Command{{Path: python, Args: []string{"-c", modelScript, jar, strconv.Itoa(s.Port)}, Dir: s.Dir, Env: []string{"HOME=" + s.Dir}}}, nil
 		},
 		probe: func(ctx context.Context, s *Server) error {
 			conn, err := new(net.Dialer).DialContext(ctx, "tcp", s.Addr) // it listens when the model is loaded

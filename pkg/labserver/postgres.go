@@ -12,6 +12,7 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/millweir/millweir/pkg/labserver/child"
 	"github.com/millweir/millweir/pkg/labserver/installed"
 )
 
@@ -76,21 +77,21 @@ func postgresPrepare(ctx context.Context, s *Server) error {
 		return (r < '0' || r > '9') && (r < 'a' || r > 'z')
 	}), "_")
 	err = template(ctx, name, s.data(), func(ctx context.Context, dst string) error {
-		if err := errors.Join(os.MkdirAll(dst, 0o700), giveTo(dst, "postgres")); err != nil {
+		if err := errors.Join(os.MkdirAll(dst, 0o700), child.GiveTo(dst, "postgres")); err != nil {
 			return err
 		}
-		return command{path: initdb, user: "postgres", dir: dst, args: []string{
+		return child.Command{Path: initdb, User: "postgres", Dir: dst, Args: []string{
 			"-D", dst, "-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C.UTF-8",
-		}}.run(ctx)
+		}}.Run(ctx)
 	})
 	if err != nil {
 		return fmt.Errorf("make the data folder %s: %w", s.data(), err)
 	}
 	// The server refuses a data folder that others can read.
-	return errors.Join(os.Chmod(s.data(), 0o700), giveTo(s.Dir, "postgres"))
+	return errors.Join(os.Chmod(s.data(), 0o700), child.GiveTo(s.Dir, "postgres"))
 }
 
-func postgresCommands(s *Server) ([]command, error) {
+func postgresCommands(s *Server) ([]child.Command, error) {
 	server, err := s.postgres("postgres")
 	if err != nil {
 		return nil, err
@@ -103,7 +104,7 @@ func postgresCommands(s *Server) ([]command, error) {
 	if s.class.count != nil {
 		args = append(args, "-c", "shared_preload_libraries=pg_stat_statements")
 	}
-	return []command{{path: server, args: append(args, s.opts.Args...), env: s.opts.Env, user: "postgres", dir: s.Dir}}, nil
+	return []child.Command{{Path: server, Args: append(args, s.opts.Args...), Env: s.opts.Env, User: "postgres", Dir: s.Dir}}, nil
 }
 
 // postgresProbe sends a startup message: 'R' asks for (or grants) a login, 'E' means that it still starts.

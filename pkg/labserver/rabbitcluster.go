@@ -11,6 +11,8 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+
+	"github.com/millweir/millweir/pkg/labserver/child"
 )
 
 const rabbitNodes = 3 // the least that go on without one
@@ -19,7 +21,7 @@ const rabbitNodes = 3 // the least that go on without one
 type RabbitCluster struct {
 	Nodes []*Server
 
-	epmd *process
+	epmd *child.Process
 }
 
 // StartRabbitCluster starts a cluster in a folder and returns when its nodes know each other; an empty dir is a new one. Each node can be
@@ -56,7 +58,7 @@ func (c *RabbitCluster) start(ctx context.Context, dir string) (err error) {
 	if err != nil {
 		return err
 	}
-	if c.epmd, err = epmd.start(filepath.Join(dir, "epmd.log"), false); err != nil {
+	if c.epmd, err = epmd.Start(filepath.Join(dir, "epmd.log"), false); err != nil {
 		return err
 	}
 	servers, errs := make([]*Server, rabbitNodes), make([]error, rabbitNodes)
@@ -85,7 +87,7 @@ func (c *RabbitCluster) Kill(ctx context.Context) error {
 		errs = append(errs, s.Kill(ctx))
 	}
 	if c.epmd != nil {
-		errs = append(errs, c.epmd.end(ctx, syscall.SIGKILL))
+		errs = append(errs, c.epmd.End(ctx, syscall.SIGKILL))
 	}
 	return errors.Join(errs...)
 }

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/millweir/millweir/pkg/labserver/child"
 	"github.com/millweir/millweir/pkg/labserver/installed"
 )
 
@@ -71,17 +72,17 @@ func rabbitPrepare(_ context.Context, s *Server) error {
 		os.WriteFile(filepath.Join(s.Dir, "enabled_plugins"), []byte("[rabbitmq_prometheus].\n"), 0o644),
 		os.WriteFile(filepath.Join(s.Dir, "rabbitmq.conf"), []byte(strings.Join(conf, "\n")+"\n"), 0o644),
 	)
-	return errors.Join(err, giveTo(s.Dir, "rabbitmq"))
+	return errors.Join(err, child.GiveTo(s.Dir, "rabbitmq"))
 }
 
 // rabbitEpmdCommand starts the registry of Erlang nodes as a process of its own: one that a node starts would outlive it.
-func rabbitEpmdCommand(port int, dir string) (command, error) {
+func rabbitEpmdCommand(port int, dir string) (child.Command, error) {
 	path, err := installed.Program("epmd", "erlang-base")
-	return command{path: path, args: []string{"-address", loopback, "-port", strconv.Itoa(port)}, user: "rabbitmq", dir: dir}, err
+	return child.Command{Path: path, Args: []string{"-address", loopback, "-port", strconv.Itoa(port)}, User: "rabbitmq", Dir: dir}, err
 }
 
 // rabbitCommands start epmd first, unless the node's cluster has one.
-func rabbitCommands(s *Server) ([]command, error) {
+func rabbitCommands(s *Server) ([]child.Command, error) {
 	port := s.Port + rabbitEpmd
 	if s.opts.rabbit != nil {
 		port = s.opts.rabbit.epmd
@@ -107,11 +108,11 @@ func rabbitCommands(s *Server) ([]command, error) {
 		"ERL_EPMD_ADDRESS=" + loopback, "ERL_EPMD_PORT=" + strconv.Itoa(port),
 		"RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS=-kernel inet_dist_use_interface {127,0,0,1} +S 2:2",
 	}
-	node := command{path: server, env: env, user: "rabbitmq", dir: s.Dir}
+	node := child.Command{Path: server, Env: env, User: "rabbitmq", Dir: s.Dir}
 	if s.opts.rabbit != nil {
-		return []command{node}, nil
+		return []child.Command{node}, nil
 	}
-	return []command{epmd, node}, nil
+	return []child.Command{epmd, node}, nil
 }
 
 // rabbitProbe sends the AMQP 0-9-1 header; a broker that serves answers with a method frame (type 1).
@@ -137,6 +138,6 @@ func (s *Server) RabbitControl(ctx context.Context, args ...string) error {
 	if err != nil {
 		return err
 	}
-	c := command{path: "/usr/lib/rabbitmq/bin/rabbitmqctl", args: args, env: commands[len(commands)-1].env, dir: s.Dir, user: "rabbitmq"}
-	return c.run(ctx)
+	c := child.Command{Path: "/usr/lib/rabbitmq/bin/rabbitmqctl", Args: args, Env: commands[len(commands)-1].Env, Dir: s.Dir, User: "rabbitmq"}
+	return c.Run(ctx)
 }

@@ -15,6 +15,7 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/millweir/millweir/pkg/labserver/child"
 	"github.com/millweir/millweir/pkg/labserver/installed"
 )
 
@@ -50,7 +51,7 @@ func redisPrepare(_ context.Context, s *Server) error {
 	return writeCertificates(s.Dir)
 }
 
-func redisCommands(s *Server) ([]command, error) {
+func redisCommands(s *Server) ([]child.Command, error) {
 	server, err := installed.Program("redis-server", "redis-server")
 	if err != nil {
 		return nil, err
@@ -68,7 +69,7 @@ func redisCommands(s *Server) ([]command, error) {
 	} else {
 		args = append(args, "--port", strconv.Itoa(s.Port))
 	}
-	return []command{{path: server, args: append(args, s.opts.Args...), dir: s.Dir}}, nil
+	return []child.Command{{Path: server, Args: append(args, s.opts.Args...), Dir: s.Dir}}, nil
 }
 
 func redisProbe(ctx context.Context, s *Server) error {
@@ -236,12 +237,12 @@ func sentinelClass() class {
 		}
 		return os.WriteFile(conf, []byte(strings.Join(lines, "\n")+"\n"), 0o644)
 	}
-	c.commands = func(s *Server) ([]command, error) {
+	c.commands = func(s *Server) ([]child.Command, error) {
 		server, err := installed.Program("redis-sentinel", "redis-sentinel")
 		if err != nil {
 			return nil, err
 		}
-		return []command{{path: server, args: []string{filepath.Join(s.Dir, "sentinel.conf")}, dir: s.Dir}}, nil
+		return []child.Command{{Path: server, Args: []string{filepath.Join(s.Dir, "sentinel.conf")}, Dir: s.Dir}}, nil
 	}
 	return c
 }

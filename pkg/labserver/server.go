@@ -28,6 +28,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/millweir/millweir/pkg/labserver/child"
 	"github.com/millweir/millweir/pkg/labserver/installed"
 	"github.com/millweir/millweir/pkg/pause"
 )
@@ -56,7 +57,7 @@ const (
 
 const (
 	readyTimeout = 90 * time.Second // cold start of the slowest (Kafka, RabbitMQ) on a loaded machine, three times over
-	stopTimeout  = 30 * time.Second // after it a stop becomes a kill
+	stopTimeout  = child.StopTimeout
 	pollInterval = 10 * time.Millisecond
 	portTimeout  = 10 * time.Second // of a port that is about to become free
 	portAttempts = 3                // a chosen port may be taken between the choice and the bind
@@ -109,8 +110,8 @@ type Server struct {
 
 	opts    Options
 	class   class
-	busPort int        // of a cluster's node
-	procs   []*process // in the order of their start; the last one is the server itself
+	busPort int              // of a cluster's node
+	procs   []*child.Process // in the order of their start; the last one is the server itself
 
 	counting counting
 }
@@ -120,7 +121,7 @@ type class struct {
 	// prepare makes data folder and configuration, if they are not there yet.
 	prepare func(ctx context.Context, s *Server) error
 	// commands are the command lines in the order of their start, the server itself last.
-	commands func(s *Server) ([]command, error)
+	commands func(s *Server) ([]child.Command, error)
 	// probe returns nil when the server really serves.
 	probe func(ctx context.Context, s *Server) error
 	// settle makes accounts and databases, if they are not there yet; nil: nothing to do.
@@ -229,7 +230,7 @@ func Attach(kind Kind, opts Options) (*Server, bool) {
 	s := &Server{Kind: kind, Dir: dir, opts: opts, class: classes()[kind], Port: opts.Port}
 	s.Addr = net.JoinHostPort(loopback, strconv.Itoa(s.Port))
 	s.opts.Detached = true
-	s.procs = readPIDFile(s.pidFile())
+	s.procs = child.ReadPIDs(s.pidFile())
 	return s, s.Running()
 }
 
@@ -258,12 +259,12 @@ func (s *Server) PID() int {
 	if !s.Running() {
 		return 0
 	}
-	return s.main().pid
+	return s.main().PID
 }
 
 // Running tells whether the server's process lives (it may be paused, or not answer).
 func (s *Server) Running() bool {
-	return len(s.procs) > 0 && !s.main().exited()
+	return len(s.procs) > 0 && !s.main().Exited()
 }
 
 // Ready asks the server once; nil means that it serves.
@@ -304,7 +305,7 @@ func (s *Server) LogFile() string { return filepath.Join(s.Dir, string(s.Kind)+"
 
 func (s *Server) pidFile() string { return filepath.Join(s.Dir, "pid") }
 
-func (s *Server) main() *process { return s.procs[len(s.procs)-1] }
+func (s *Server) main() *child.Process { return s.procs[len(s.procs)-1] }
 
 func (s *Server) choosePort() error {
 	port := s.opts.Port
@@ -351,14 +352,14 @@ func (s *Server) spawn() error {
 	}
 	s.procs = nil
 	for _, c := range cmds {
-		p, err := c.start(s.LogFile(), s.opts.Detached)
+		p, err := c.Start(s.LogFile(), s.opts.Detached)
 		if err != nil {
 			return err
 		}
 		s.procs = append(s.procs, p)
 	}
 	if s.opts.Detached {
-		return writePIDFile(s.pidFile(), s.procs)
+		return child.WritePIDs(s.pidFile(), s.procs)
 	}
 	return nil
 }
@@ -374,10 +375,10 @@ func (s *Server) awaitReady(ctx context.Context) error {
 			return nil
 		}
 		if !s.Running() {
-			return fmt.Errorf("%w; end of %s:\n%s", ErrDied, s.LogFile(), tail(s.LogFile(), 15))
+			return fmt.Errorf("%w; end of %s:\n%s", ErrDied, s.LogFile(), child.Tail(s.LogFile(), 15))
 		}
 		if !pause.For(ctx, pollInterval) {
-			return fmt.Errorf("no answer (%w): %w; end of %s:\n%s", err, context.Cause(ctx), s.LogFile(), tail(s.LogFile(), 15))
+			return fmt.Errorf("no answer (%w): %w; end of %s:\n%s", err, context.Cause(ctx), s.LogFile(), child.Tail(s.LogFile(), 15))
 		}
 	}
 }
@@ -386,7 +387,7 @@ func (s *Server) awaitReady(ctx context.Context) error {
 func (s *Server) end(ctx context.Context, sig syscall.Signal) error {
 	errs := []error{s.counting.end()}
 	for i := len(s.procs) - 1; i >= 0; i-- {
-		if err := s.procs[i].end(ctx, sig); err != nil {
+		if err := s.procs[i].End(ctx, sig); err != nil {
 			errs = append(errs, fmt.Errorf("stop %s: %w", s.Kind, err))
 		}
 	}
@@ -403,5 +404,5 @@ func (s *Server) signalTree(sig syscall.Signal) error {
 	if !s.Running() {
 		return fmt.Errorf("signal %s: %w", s.Kind, ErrNotRunning)
 	}
-	return s.main().signalTree(sig)
+	return s.main().SignalTree(sig)
 }

@@ -61,7 +61,7 @@ var watched bool
 
 // Watcher is the function of the one goroutine of this package that lives as long as the process: looks for leaked
 // goroutines leave it out (goleak.IgnoreTopFunction).
-const Watcher = "github.com/millweir/millweir/pkg/labserver.init.func1.1"
+const Watcher = "github.com/millweir/millweir/pkg/labserver/child.init.func1.1"
 
 // NoLeaks is the check of Main that no goroutine is left but that one.
 func NoLeaks() error { return goleak.Find(goleak.IgnoreTopFunction(Watcher)) }

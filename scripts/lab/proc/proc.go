@@ -13,7 +13,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/millweir/millweir/pkg/labserver"
+	"github.com/millweir/millweir/pkg/labserver/child"
 	"github.com/millweir/millweir/scripts/lab/apiclient"
 	"github.com/millweir/millweir/scripts/lab/await"
 )
@@ -44,7 +44,7 @@ func Spawn(name, path string, args, env []string, dir, log string) (*Proc, error
 	cmd := exec.Command(path, args...)
 	cmd.Env, cmd.Dir, cmd.Stdout, cmd.Stderr = env, dir, out, out
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
-	if err := labserver.StartTied(cmd); err != nil {
+	if err := child.StartTied(cmd); err != nil {
 		return nil, fmt.Errorf("start %s: %w", name, err)
 	}
 	p := &Proc{Name: name, PID: cmd.Process.Pid, Log: log, cmd: cmd, done: make(chan struct{})}

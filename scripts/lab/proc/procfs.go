@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/millweir/millweir/pkg/labserver"
+	"github.com/millweir/millweir/pkg/labserver/child"
 	"github.com/millweir/millweir/scripts/lab/await"
 )
 
@@ -66,10 +66,10 @@ func Children(pid int) []int {
 	parents := map[int][]int{}
 	dirs, _ := filepath.Glob("/proc/[0-9]*")
 	for _, d := range dirs {
-		child, err := strconv.Atoi(filepath.Base(d))
-		if f := labserver.StatFields(child); err == nil && len(f) > 1 && f[0] != "Z" {
+		id, err := strconv.Atoi(filepath.Base(d))
+		if f := child.StatFields(id); err == nil && len(f) > 1 && f[0] != "Z" {
 			parent, _ := strconv.Atoi(f[1])
-			parents[parent] = append(parents[parent], child)
+			parents[parent] = append(parents[parent], id)
 		}
 	}
 	all := []int{pid}
@@ -81,7 +81,7 @@ func Children(pid int) []int {
 
 // CPUSeconds is the user and system time that a process has used so far.
 func CPUSeconds(pid int) float64 {
-	f := labserver.StatFields(pid)
+	f := child.StatFields(pid)
 	if len(f) < 13 {
 		return 0
 	}
@@ -122,7 +122,7 @@ func strays(dir string, procs []*Proc) []string {
 			continue
 		}
 		command, _ := os.ReadFile(filepath.Join(d, "cmdline"))
-		if f := labserver.StatFields(pid); len(f) > 1 && f[0] != "Z" {
+		if f := child.StatFields(pid); len(f) > 1 && f[0] != "Z" {
 			out = append(out, fmt.Sprintf("pid %d: %s", pid, strings.ReplaceAll(strings.TrimRight(string(command), "\x00"), "\x00", " ")))
 		}
 	}
@@ -132,7 +132,7 @@ func strays(dir string, procs []*Proc) []string {
 // descends tells whether a process is one of the roots or was started by one, directly or not.
 func descends(pid int, roots map[int]bool) bool {
 	for pid > 1 && !roots[pid] {
-		f := labserver.StatFields(pid)
+		f := child.StatFields(pid)
 		if len(f) < 2 {
 			return false
 		}

@@ -7,7 +7,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/millweir/millweir/pkg/labserver"
+	"github.com/millweir/millweir/pkg/labserver/child"
 )
 
 const (
@@ -99,17 +99,17 @@ func cpuMicros(pid int) float64 {
 	children := map[int][]int{}
 	dirs, _ := filepath.Glob("/proc/[0-9]*")
 	for _, d := range dirs {
-		child, err := strconv.Atoi(filepath.Base(d))
-		if f := labserver.StatFields(child); err == nil && len(f) > 1 {
+		id, err := strconv.Atoi(filepath.Base(d))
+		if f := child.StatFields(id); err == nil && len(f) > 1 {
 			parent, _ := strconv.Atoi(f[1])
-			children[parent] = append(children[parent], child)
+			children[parent] = append(children[parent], id)
 		}
 	}
 	ticks := 0.0
 	all := []int{pid}
 	for i := 0; i < len(all); i++ {
 		all = append(all, children[all[i]]...)
-		if f := labserver.StatFields(all[i]); len(f) > 14 {
+		if f := child.StatFields(all[i]); len(f) > 14 {
 			for _, v := range f[11:15] { // utime, stime, cutime, cstime
 				n, _ := strconv.ParseFloat(v, 64)
 				ticks += n
