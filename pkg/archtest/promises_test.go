@@ -43,7 +43,7 @@ func missing(t *testing.T, name string) string {
 	case "drill":
 		text, want = source(t, "deploy/docs/drills.md"), "\n| `"+what+"` |" // which lab/drill compares with its table
 	case "rule":
-		text, want = source(t, "pkg/taskstate/history/*.go")+source(t, "pkg/fsck/*.go"), fmt.Sprintf("%q", what)
+		text, want = source(t, "pkg/taskstate/history/*.go")+source(t, "pkg/fsck/rules/*.go"), fmt.Sprintf("%q", what)
 	case "model": // must("I1", …), or the first word of a sentence
 		text, want = source(t, "pkg/taskstate/spec/*.go")+source(t, "pkg/taskstate/spec/kafka/*.go"), fmt.Sprintf("%q", what)
 		text = regexp.MustCompile(`"([DIL]\d+) `).ReplaceAllString(text, `"$1" `)

@@ -92,7 +92,8 @@ var rooms = []room{
 	{"pkg/ingest/ingesttest", []string{"pkg/...", "migrations"}}, // a whole application for tests
 	{"pkg/dlq", []string{"pkg/pause", "pkg/streammq", "pkg/ingest", "pkg/ingestq", "pkg/taskstate", "pkg/crash"}},
 	// the checker of a whole installation
-	{"pkg/fsck", []string{"pkg/pause", "proto", "pkg/auth", "pkg/taskstate", "pkg/taskstate/history", "pkg/ingest", "pkg/ingest/files", "pkg/ingest/textindex", "pkg/ingestq", "pkg/sqldb", "pkg/telemetry"}},
+	{"pkg/fsck", []string{"pkg/fsck/rules", "pkg/pause", "proto", "pkg/auth", "pkg/taskstate", "pkg/taskstate/history", "pkg/ingest", "pkg/ingest/files", "pkg/ingest/textindex", "pkg/ingestq", "pkg/sqldb", "pkg/telemetry"}},
+	{"pkg/fsck/rules", []string{"pkg/taskstate/history"}},
 	// asking for its checks, and running them
 	{"pkg/checks", []string{"pkg/tasks", "pkg/taskstate", "pkg/workflow"}},
 	{"pkg/checks/checker", []string{"pkg/checks", "pkg/fsck", "pkg/ingest", "pkg/taskstate", "pkg/workflow"}},

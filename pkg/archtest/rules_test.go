@@ -65,7 +65,7 @@ func TestEveryRuleHasItsTest(t *testing.T) {
 func TestRulesAreThoseOfTheJudges(t *testing.T) {
 	t.Parallel()
 	all := rows(t)
-	judged := ruleIDs.FindAllStringSubmatch(source(t, "pkg/taskstate/history/rules.go")+source(t, "pkg/fsck/rules.go"), -1)
+	judged := ruleIDs.FindAllStringSubmatch(source(t, "pkg/taskstate/history/rules.go")+source(t, "pkg/fsck/rules/rules.go"), -1)
 	require.Len(t, judged, 42+6)
 	for _, m := range judged {
 		require.Len(t, all[m[1]], 3, "cells of %s", m[1])

@@ -23,6 +23,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/millweir/millweir/pkg/fsck/rules"
 	"github.com/millweir/millweir/pkg/ingestq"
 	"github.com/millweir/millweir/pkg/sqldb"
 	"github.com/millweir/millweir/pkg/taskstate"
@@ -140,12 +141,12 @@ func Check(ctx context.Context, e Evidence, o Options) (Findings, error) {
 	if o.History {
 		c.log = history.New(history.Options{Policy: o.Policy, Since: o.Since})
 	}
-	for _, r := range rules {
+	for _, r := range rules.Own {
 		switch {
-		case r.later != "":
-			c.tally.NotJudged(r.id, r.later)
-		case !r.content && !o.History:
-			c.tally.NotJudged(r.id, "only with the history")
+		case r.Later != "":
+			c.tally.NotJudged(r.ID, r.Later)
+		case !r.Content && !o.History:
+			c.tally.NotJudged(r.ID, "only with the history")
 		}
 	}
 	// The order is what a living installation needs: the queue is looked at before the rows that it names.
@@ -199,8 +200,8 @@ func newChecker(db DB) *checker {
 		tick: func() {}, q: sqldb.MustLoad(queryFiles, "queries", db.Dialect()), db: db.Reader(), tally: history.NewTally(history.DefaultExamples),
 		deadLetters: map[death]*deadLetterState{}, wants: map[string][]wanted{},
 	}
-	for _, r := range rules {
-		c.tally.Declare(r.id, r.sentence)
+	for _, r := range rules.Own {
+		c.tally.Declare(r.ID, r.Sentence)
 	}
 	return c
 }

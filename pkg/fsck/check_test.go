@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/millweir/millweir/pkg/fsck"
+	"github.com/millweir/millweir/pkg/fsck/rules"
 	"github.com/millweir/millweir/pkg/ingest"
 	"github.com/millweir/millweir/pkg/ingestq"
 	"github.com/millweir/millweir/pkg/labserver"
@@ -26,7 +27,7 @@ func TestAWorldThatKeepsEveryRule(t *testing.T) {
 			w := newWorld(t, open(t))
 			report := w.check()
 			require.NoError(t, report.Err())
-			for _, id := range fsck.Applicable() {
+			for _, id := range rules.Applicable() {
 				if !notAtRest[id] {
 					require.NoError(t, report.RequireJudged(id))
 				}
@@ -261,7 +262,7 @@ func TestEveryBreachIsCaughtByItsRule(t *testing.T) {
 			}
 		})
 	}
-	for _, id := range fsck.Applicable() {
+	for _, id := range rules.Applicable() {
 		require.True(t, caught[id], "no breach of %s", id)
 	}
 }

@@ -20,7 +20,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/millweir/millweir/pkg/fsck"
+	"github.com/millweir/millweir/pkg/fsck/rules"
 	"github.com/millweir/millweir/pkg/process"
 	"github.com/millweir/millweir/pkg/taskstate/history"
 	"github.com/millweir/millweir/scripts/lab/drill/stage"
@@ -128,9 +128,9 @@ func (d drill) bounded(ctx context.Context, s *stage.Stage) (saw string, err err
 // summarize prints how many events each rule judged over all drills; every applicable one must have judged something.
 func summarize(sum history.Report, out io.Writer) error {
 	var words []string
-	for _, id := range append(fsck.Applicable(), onTopic...) {
+	for _, id := range append(rules.Applicable(), onTopic...) {
 		words = append(words, fmt.Sprintf("%s %d", id, sum.Rule(id).Judged))
 	}
 	_, _ = fmt.Fprintf(out, "RULES judged, all drills together: %s\n", strings.Join(words, " · "))
-	return sum.RequireJudged(fsck.Applicable()...)
+	return sum.RequireJudged(rules.Applicable()...)
 }

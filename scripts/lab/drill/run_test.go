@@ -14,7 +14,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/millweir/millweir/pkg/fsck"
+	"github.com/millweir/millweir/pkg/fsck/rules"
 	"github.com/millweir/millweir/pkg/labserver"
 	"github.com/millweir/millweir/pkg/taskstate/history"
 	"github.com/millweir/millweir/scripts/lab/drill/stage"
@@ -124,11 +124,11 @@ func TestEveryApplicableRuleIsNamedBySomeDrill(t *testing.T) {
 		}
 	}
 	byChance := []string{"I19", "L2"} // judged by a look under way: which drill has something pending or running then is chance
-	for _, id := range fsck.Applicable() {
+	for _, id := range rules.Applicable() {
 		require.True(t, named[id] || slices.Contains(byChance, id), "no drill names %s", id)
 	}
 	for id := range named {
-		require.Contains(t, slices.Concat(fsck.Applicable(), onOutbox, onTopic, []string{"I21", "I22"}), id)
+		require.Contains(t, slices.Concat(rules.Applicable(), onOutbox, onTopic, []string{"I21", "I22"}), id)
 	}
 }
 
@@ -144,12 +144,12 @@ func TestEachTransportHasItsRules(t *testing.T) {
 func TestARuleThatJudgedNothingFailsTheDrillAndTheRun(t *testing.T) {
 	t.Parallel()
 	n := &stage.Notebook{}
-	n.Add(judged(fsck.Applicable()[1:]...))
-	n.Add(judged(fsck.Applicable()[:1]...)) // several looks add up
+	n.Add(judged(rules.Applicable()[1:]...))
+	n.Add(judged(rules.Applicable()[:1]...)) // several looks add up
 	var out bytes.Buffer
 	require.NoError(t, summarize(n.Sum(), &out))
 	require.Contains(t, out.String(), "I28 1 ·")
-	short := slices.DeleteFunc(judged(fsck.Applicable()...), func(r history.Result) bool { return r.Rule == "L6" })
+	short := slices.DeleteFunc(judged(rules.Applicable()...), func(r history.Result) bool { return r.Rule == "L6" })
 	require.ErrorContains(t, summarize(short, &out), "L6")
 }
 

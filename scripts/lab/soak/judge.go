@@ -7,7 +7,7 @@ import (
 	"os"
 	"time"
 
-	"github.com/millweir/millweir/pkg/fsck"
+	"github.com/millweir/millweir/pkg/fsck/rules"
 	"github.com/millweir/millweir/pkg/taskstate/history"
 	"github.com/millweir/millweir/scripts/lab/await"
 	"github.com/millweir/millweir/scripts/lab/judge"
@@ -99,8 +99,8 @@ func (s *soak) judge(ctx context.Context, took time.Duration, moving history.Rep
 	a.ClientLog, a.Whole, a.Gateway = client, true, s.crowd.operator[0]
 	report, err := s.ask(ctx, a)
 	if err == nil {
-		report = fsck.Merge(report, moving)
-		err = report.RequireJudged(fsck.Applicable()...)
+		report = rules.Merge(report, moving)
+		err = report.RequireJudged(rules.Applicable()...)
 	}
 	for _, r := range report {
 		if r.Judged+r.Violations > 0 {

@@ -22,7 +22,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/millweir/millweir/pkg/checks"
-	"github.com/millweir/millweir/pkg/fsck"
+	"github.com/millweir/millweir/pkg/fsck/rules"
 	"github.com/millweir/millweir/pkg/taskstate"
 	"github.com/millweir/millweir/pkg/wire"
 	"github.com/millweir/millweir/services/ingest-api/gateway/console/chinese"
@@ -207,7 +207,7 @@ func TestConsoleChecksTheInstallation(t *testing.T) {
 // Every rule that a check judges has a sentence in Chinese, and nothing else has.
 func TestRulesAreInChinese(t *testing.T) {
 	t.Parallel()
-	require.ElementsMatch(t, fsck.IDs(), slices.Sorted(maps.Keys(chinese.Rules)))
+	require.ElementsMatch(t, rules.IDs(), slices.Sorted(maps.Keys(chinese.Rules)))
 }
 
 // literals are the texts of a package's sources that a call of one of the functions has at a place.

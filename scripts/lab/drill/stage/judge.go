@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/millweir/millweir/pkg/fsck"
+	"github.com/millweir/millweir/pkg/fsck/rules"
 	"github.com/millweir/millweir/pkg/taskstate"
 	"github.com/millweir/millweir/pkg/taskstate/history"
 	"github.com/millweir/millweir/scripts/lab/apiclient"
@@ -144,5 +145,5 @@ func (n *Notebook) Add(r history.Report) {
 func (n *Notebook) Sum() history.Report {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return fsck.Merge(n.reports...)
+	return rules.Merge(n.reports...)
 }

@@ -1,6 +1,6 @@
 package chinese
 
-// Rules are the sentences of the rules of a check (fsck.IDs), by their numbers.
+// Rules are the sentences of the rules of a check (rules.IDs), by their numbers.
 var Rules = map[string]string{
 	"I1":  "每个任务的日志以接受开始，每一步从上一步的终点开始，并且是契约第 2 节允许该方做出的变更",
 	"I2":  "数据行中的状态、尝试次数、崩溃次数、栅栏号和下次重试时间与其最后一次变更一致",

@@ -1,4 +1,5 @@
-package fsck
+// Package rules names the rules by which package fsck judges, and adds up what several looks say of them.
+package rules
 
 import (
 	"slices"
@@ -6,15 +7,15 @@ import (
 	"github.com/millweir/millweir/pkg/taskstate/history"
 )
 
-// rule is one sentence of deploy/docs/rules.md that this package judges, or will.
-type rule struct {
-	id, sentence string
-	later        string // why there is nothing to judge in this release; empty: there is
-	content      bool   // judged by a plain look, without the history
+// Rule is one sentence of deploy/docs/rules.md that package fsck judges, or will.
+type Rule struct {
+	ID, Sentence string
+	Later        string // why there is nothing to judge in this release; empty: there is
+	Content      bool   // judged by a plain look, without the history
 }
 
-// rules in the order of the report, after those of package history.
-var rules = []rule{
+// Own are those of package fsck in the order of the report, after those of package history.
+var Own = []Rule{
 	{"I12", "nothing accepted is lost: task, document and file are there, the file with its recorded SHA-256, and no file without a row", "", true},
 	{"I13", "every task came from a request, or names the source that made it", "", false},
 	{"I14", "one task per user and Idempotency-Key; the same bytes get it again, others are refused", "", false},
@@ -63,8 +64,8 @@ func IDs() []string {
 	for _, r := range history.Rules() {
 		out = append(out, r.ID)
 	}
-	for _, r := range rules {
-		out = append(out, r.id)
+	for _, r := range Own {
+		out = append(out, r.ID)
 	}
 	return out
 }
@@ -75,9 +76,9 @@ func Applicable() []string {
 	for _, r := range history.Rules() {
 		out = append(out, r.ID)
 	}
-	for _, r := range rules {
-		if r.later == "" && !slices.Contains(elsewhere, r.id) {
-			out = append(out, r.id)
+	for _, r := range Own {
+		if r.Later == "" && !slices.Contains(elsewhere, r.ID) {
+			out = append(out, r.ID)
 		}
 	}
 	return out
