@@ -3,15 +3,18 @@ package fsck
 import (
 	"bufio"
 	"context"
+	"database/sql"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"time"
 
 	"github.com/millweir/millweir/pkg/ingest"
 	"github.com/millweir/millweir/pkg/ingest/files"
 	"github.com/millweir/millweir/pkg/ingestq"
+	"github.com/millweir/millweir/pkg/sqldb"
 	"github.com/millweir/millweir/pkg/taskstate"
 )
 
@@ -25,6 +28,33 @@ type DB interface {
 // Writer is a database whose rows Repair can mend; taskstate.Database is one.
 type Writer interface {
 	InTx(ctx context.Context, f taskstate.TxFunc) error
+}
+
+// The kinds of what an example of a violation is about, as Kinds names them.
+const (
+	KindTask     = "task"
+	KindDocument = "document"
+	KindBase     = "base" // a knowledge base
+)
+
+// Kinds tells which of ids are those of tasks, documents and knowledge bases that are there; others are missing from the map.
+func Kinds(ctx context.Context, db DB, ids []string) (map[string]string, error) {
+	q := sqldb.MustLoad(queryFiles, "queries", db.Dialect())
+	out := map[string]string{}
+	ids = slices.DeleteFunc(slices.Clone(ids), func(id string) bool { return !sqldb.ASCII(id) })
+	for part := range slices.Chunk(ids, repairBatch) {
+		args := slices.Concat(sqldb.Args(part), sqldb.Args(part), sqldb.Args(part))
+		err := sqldb.Each(ctx, db.Reader(), func(rows *sql.Rows) error {
+			var kind, id string
+			err := rows.Scan(&kind, &id)
+			out[id] = kind
+			return err
+		}, q.List("Kinds", len(part), len(part), len(part)), args...)
+		if err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
 }
 
 // Evidence is what there is to judge by. DB is needed; without one of the others the rules that need it are not judged.
