@@ -16,7 +16,7 @@ import (
 )
 
 const (
-	applyPath   = "/api/workflows/apply"
+	ApplyPath   = "/api/workflows/apply"
 	applyWait   = 20 * time.Second // of a command that says nothing else
 	longestWait = 2 * time.Minute
 	maxStdin    = 1 << 20 // bytes: the gateway refuses more
@@ -24,7 +24,7 @@ const (
 
 // apply asks for a workflow and waits for its end. Exit 1 when it failed.
 func apply(a *App) *cobra.Command {
-	var payload metadataFlag
+	var payload MetadataFlag
 	var chat, key string
 	var retries int
 	var wait time.Duration
@@ -48,7 +48,7 @@ func apply(a *App) *cobra.Command {
 				ask.RetryMax = &retries
 			}
 			var got wire.WorkflowReply
-			if err := a.gateway().Post(ctx, applyPath, ask, &got); err != nil {
+			if err := a.Gateway().Post(ctx, ApplyPath, ask, &got); err != nil {
 				return err
 			}
 			run := got.Data

@@ -36,7 +36,7 @@ func basesList(a *App) *cobra.Command {
 	var l *listing
 	c := Verb("list [--limit N]", "list knowledge bases, newest first", Needs(), func(ctx context.Context, _ []string) error {
 		return listed(ctx, a, basesPath, l, nil, "BASE\tNAME\tSEARCH\tCREATED", func(b wire.Base) []any {
-			return []any{clean(b.KnowledgeBaseID), clean(b.Name), clean(b.SearchMode), b.CreatedAt.Local().Format(time.DateTime)}
+			return []any{Clean(b.KnowledgeBaseID), Clean(b.Name), Clean(b.SearchMode), b.CreatedAt.Local().Format(time.DateTime)}
 		})
 	})
 	l = newListing(c, 50, "bases")
@@ -82,7 +82,7 @@ func basesCreate(a *App) *cobra.Command {
 func basesDelete(a *App) *cobra.Command {
 	var cascade bool
 	c := Verb("delete BASE [--cascade] [--yes]", "delete a knowledge base", Needs("a base"), func(ctx context.Context, args []string) error {
-		question := "Delete the base " + clean(args[0])
+		question := "Delete the base " + Clean(args[0])
 		if cascade {
 			question += " with all its documents"
 		}
@@ -93,7 +93,7 @@ func basesDelete(a *App) *cobra.Command {
 		if cascade {
 			path += "?cascade=true"
 		}
-		if err := a.gateway().Delete(ctx, path); err != nil {
+		if err := a.Gateway().Delete(ctx, path); err != nil {
 			return err
 		}
 		return Table(a, []removed{{args[0], true}}, "ID\tDELETED", removedRow)

@@ -65,10 +65,10 @@ func checksRun(a *App) *cobra.Command {
 
 // waitForCheck asks for a check, follows its task to the end and shows the report.
 func (a *App) waitForCheck(ctx context.Context, wish wire.CheckRequest, timeout time.Duration) error {
-	ctx, stop := withTimeout(ctx, timeout)
+	ctx, stop := WithTimeout(ctx, timeout)
 	defer stop()
 	var asked wire.CheckReport
-	if err := a.gateway().Post(ctx, checksPath, wish, &asked); err != nil {
+	if err := a.Gateway().Post(ctx, checksPath, wish, &asked); err != nil {
 		return err
 	}
 	if _, err := a.waitFor(ctx, []string{asked.CheckID}); err != nil {
@@ -82,7 +82,7 @@ func checksList(a *App) *cobra.Command {
 	c := Verb("list [--limit N]", "list checks of the installation, newest first", Needs(), func(ctx context.Context, _ []string) error {
 		return listed(ctx, a, checksPath, l, nil, "CHECK\tSTATUS\tVIOLATIONS\tLEFT\tCREATED\tUSER\tWHAT", func(c wire.Check) []any {
 			return []any{
-				clean(c.CheckID), clean(c.Status), figure(c.Violations), figure(c.Left), c.CreatedAt.Local().Format(time.DateTime), clean(c.UserID), whatOf(c),
+				Clean(c.CheckID), Clean(c.Status), figure(c.Violations), figure(c.Left), c.CreatedAt.Local().Format(time.DateTime), Clean(c.UserID), whatOf(c),
 			}
 		})
 	})
@@ -99,7 +99,7 @@ func checksGet(a *App) *cobra.Command {
 // showCheck shows a check's report; its error is what the check found.
 func (a *App) showCheck(ctx context.Context, id string) error {
 	var r wire.CheckReport
-	if err := a.gateway().Get(ctx, checksPath+"/"+url.PathEscape(id), &r); err != nil {
+	if err := a.Gateway().Get(ctx, checksPath+"/"+url.PathEscape(id), &r); err != nil {
 		return err
 	}
 	var failed error
@@ -157,7 +157,7 @@ func printCheck(f fields, c wire.Check) {
 	f.line("user", c.UserID)
 	f.line("reason", c.Reason)
 	f.line("created", c.CreatedAt.Local().Format(time.RFC3339))
-	f.line("status", clean(c.Status))
+	f.line("status", Clean(c.Status))
 	if !c.Status.Terminal() && c.Steps > 0 {
 		f.line("steps", fmt.Sprintf("%d of %d", c.StepsDone, c.Steps))
 	}
@@ -180,7 +180,7 @@ func (a *App) writeCheck(r wire.CheckReport) error {
 	report := make(history.Report, len(r.Rules))
 	for i, rule := range r.Rules {
 		report[i] = history.Result{
-			Rule: clean(rule.Rule), Sentence: clean(rule.Sentence), Judged: rule.Judged, Violations: rule.Violations, NotJudged: clean(rule.NotJudged),
+			Rule: Clean(rule.Rule), Sentence: Clean(rule.Sentence), Judged: rule.Judged, Violations: rule.Violations, NotJudged: Clean(rule.NotJudged),
 		}
 		for _, e := range rule.Examples {
 			report[i].Examples = append(report[i].Examples, history.Example{Task: e.About, Problem: e.Problem, History: e.History})
@@ -210,14 +210,14 @@ func (a *App) writeRepair(r wire.CheckRepair) error {
 	if r.DryRun {
 		header = "\nWOULD MEND\tRULE\tCOUNT"
 	}
-	err := Table(a, r.Mends, header, func(m wire.CheckMend) []any { return []any{clean(m.What), word(wire.NullText(m.Rule)), m.Count} })
+	err := Table(a, r.Mends, header, func(m wire.CheckMend) []any { return []any{Clean(m.What), word(wire.NullText(m.Rule)), m.Count} })
 	for _, m := range r.Mends {
 		for _, item := range m.Items {
-			_, _ = fmt.Fprintf(a.Out, "  %s %s\n", clean(m.What), clean(item))
+			_, _ = fmt.Fprintf(a.Out, "  %s %s\n", Clean(m.What), Clean(item))
 		}
 	}
 	for _, left := range r.Left {
-		_, _ = fmt.Fprintf(a.Out, "not mended: %s\n", clean(left))
+		_, _ = fmt.Fprintf(a.Out, "not mended: %s\n", Clean(left))
 	}
 	if more := r.LeftCount - len(r.Left); more > 0 {
 		_, _ = fmt.Fprintf(a.Out, "not mended: %d more\n", more)

@@ -38,8 +38,8 @@ type IO struct {
 // App is one command line: its outside and the flags of every verb.
 type App struct {
 	IO
-	Yes            bool // --yes: do not ask
-	server, output string
+	Yes            bool   // --yes: do not ask
+	Server, Output string // --server, and -o: table, wide, json, jsonl or name
 	profile, key   string // --profile; the API key that is used, empty: none
 	jq             string
 	filter         *gojq.Code     // what --jq says; nil: nothing
@@ -78,7 +78,7 @@ func Run(ctx context.Context, std IO, args []string, verbs ...func(*App) []*cobr
 		return ExitOK
 	}
 	code := exitCode(ctx, err)
-	text := clean(err.Error())
+	text := Clean(err.Error())
 	if code == ExitInterrupted && errors.Is(err, context.Canceled) {
 		text = "interrupted"
 	}
@@ -114,7 +114,7 @@ func newRoot(a *App) *cobra.Command {
 		},
 		Args: cobra.ArbitraryArgs,
 		PersistentPreRunE: func(c *cobra.Command, _ []string) error {
-			a.command, a.server = c, strings.TrimRight(a.server, "/")
+			a.command, a.Server = c, strings.TrimRight(a.Server, "/")
 			if err := a.setOutput(); err != nil || c.Annotations[noProfile] != "" || strings.HasPrefix(c.CommandPath(), c.Root().Name()+" completion") {
 				return err
 			}
@@ -123,8 +123,8 @@ func newRoot(a *App) *cobra.Command {
 	}
 	server := cmp.Or(a.Getenv("MILLWEIR_SERVER"), defaultServer)
 	flags := root.PersistentFlags()
-	flags.StringVar(&a.server, "server", server, "base URL of the gateway (MILLWEIR_SERVER)")
-	flags.StringVarP(&a.output, "output", "o", "table", "table, wide (nothing is cut), json, jsonl or name (ids only)")
+	flags.StringVar(&a.Server, "server", server, "base URL of the gateway (MILLWEIR_SERVER)")
+	flags.StringVarP(&a.Output, "output", "o", "table", "table, wide (nothing is cut), json, jsonl or name (ids only)")
 	flags.StringVar(&a.jq, "jq", "", "write what this expression of jq makes of the JSON; of each line with -o jsonl")
 	flags.StringVar(&a.profile, "profile", "", "profile that says server and key, where neither a flag nor the environment does (millweir config)")
 	flags.BoolVar(&a.Yes, "yes", false, "do not ask")
@@ -145,20 +145,20 @@ func newRoot(a *App) *cobra.Command {
 
 // setOutput judges -o and --jq.
 func (a *App) setOutput() error {
-	switch a.output {
+	switch a.Output {
 	case "json", "jsonl":
 	case "table", "wide", "name":
 		if a.jq != "" && a.Said("output") {
-			return Usage(fmt.Sprintf("--jq goes with -o json or jsonl, not with %s", a.output))
+			return Usage(fmt.Sprintf("--jq goes with -o json or jsonl, not with %s", a.Output))
 		}
 	default:
-		return Usage(fmt.Sprintf("-o %s: allowed are table, wide, json, jsonl, name", a.output))
+		return Usage(fmt.Sprintf("-o %s: allowed are table, wide, json, jsonl, name", a.Output))
 	}
 	if a.jq == "" {
 		return nil
 	}
-	if a.output == "table" {
-		a.output = "json"
+	if a.Output == "table" {
+		a.Output = "json"
 	}
 	query, err := gojq.Parse(a.jq)
 	if err == nil {
@@ -240,8 +240,8 @@ func NeedsSome(what string) cobra.PositionalArgs {
 // Said reports whether a flag was given.
 func (a *App) Said(flag string) bool { return a.command.Flags().Changed(flag) }
 
-// gateway is the client of the verb.
-func (a *App) gateway() *client.Client { return client.New(a.server, a.key) }
+// Gateway is the client of the verb.
+func (a *App) Gateway() *client.Client { return client.New(a.Server, a.key) }
 
 // Exit codes (contract §9).
 const (
@@ -294,7 +294,7 @@ func exitCode(ctx context.Context, err error) int {
 	case coded != nil:
 		return coded.code
 	case errors.As(err, &refused):
-		return refusalCode(refused.Status)
+		return RefusalCode(refused.Status)
 	case errors.Is(err, context.DeadlineExceeded):
 		return ExitTimeout
 	case errors.Is(err, os.ErrNotExist), errors.Is(err, os.ErrPermission), errors.Is(err, client.ErrNoFile):
@@ -303,8 +303,8 @@ func exitCode(ctx context.Context, err error) int {
 	return ExitServer
 }
 
-// refusalCode is the exit code for a status of the gateway.
-func refusalCode(status int) int {
+// RefusalCode is the exit code for a status of the gateway.
+func RefusalCode(status int) int {
 	switch {
 	case status == http.StatusUnauthorized, status == http.StatusForbidden:
 		return ExitAuth

@@ -165,9 +165,9 @@ func (a *App) useProfile() error {
 		return BadInput(fmt.Errorf("there is no profile %q; there are: %s", name, strings.Join(slices.Sorted(maps.Keys(s.Profiles)), ", ")))
 	}
 	if !a.Said("server") && !fromEnv && p.Server != "" {
-		a.server = strings.TrimRight(p.Server, "/")
+		a.Server = strings.TrimRight(p.Server, "/")
 	}
-	if a.key != "" || a.server != strings.TrimRight(p.Server, "/") {
+	if a.key != "" || a.Server != strings.TrimRight(p.Server, "/") {
 		return nil
 	}
 	a.key, err = p.key(a.Getenv)
@@ -331,7 +331,7 @@ func configList(a *App) *cobra.Command {
 			if p.Current {
 				current = "yes"
 			}
-			return []any{p.Name, current, clean(p.Server), clean(from)}
+			return []any{p.Name, current, Clean(p.Server), Clean(from)}
 		})
 	})
 }

@@ -85,20 +85,20 @@ const (
 func deadLetterRow(l wire.DeadLetter) []any {
 	now, replay := "-", "yes"
 	if l.Task != nil {
-		now = clean(l.Task.Status)
+		now = Clean(l.Task.Status)
 	}
 	if l.Reason != "" {
-		replay = "no: " + clean(l.Reason)
+		replay = "no: " + Clean(l.Reason)
 	}
 	return []any{
-		clean(l.ID), word(l.TaskID), l.FailedAt.Local().Format(time.DateTime), l.AttemptCount, now, replay, long(l.LastError, 60),
+		Clean(l.ID), word(l.TaskID), l.FailedAt.Local().Format(time.DateTime), l.AttemptCount, now, replay, Long(l.LastError, 60),
 	}
 }
 
 // topicDeadLetterRow is a dead letter of a topic in a table.
 func topicDeadLetterRow(l wire.TopicDeadLetter) []any {
 	return []any{
-		clean(l.ID), l.Partition, clean(l.Group), key(l.Key, 30), day(l.FailedAt), l.Attempts, word(l.ReplayedAs), long(l.Error, 60),
+		Clean(l.ID), l.Partition, Clean(l.Group), key(l.Key, 30), day(l.FailedAt), l.Attempts, word(l.ReplayedAs), Long(l.Error, 60),
 	}
 }
 
@@ -163,7 +163,7 @@ func printTopicDeadLetter(f fields, l wire.TopicDeadLetter) {
 	}
 	f.line("error", l.Error)
 	for _, name := range slices.Sorted(maps.Keys(l.Headers)) {
-		f.line("header", name+": "+short(l.Headers[name], 200))
+		f.line("header", name+": "+Short(l.Headers[name], 200))
 	}
 	f.raw(l.Raw)
 	f.line("payload", blob(l.Payload, 2000))
@@ -173,7 +173,7 @@ func printTopicDeadLetter(f fields, l wire.TopicDeadLetter) {
 // raw writes the fields of an entry that cannot be read.
 func (f fields) raw(raw map[string]wire.Blob) {
 	for _, name := range slices.Sorted(maps.Keys(raw)) {
-		f.line("raw "+clean(name), blob(raw[name], 200))
+		f.line("raw "+Clean(name), blob(raw[name], 200))
 	}
 }
 
@@ -245,7 +245,7 @@ func (b *bulk) run(ctx context.Context, a *App, step, done string) error {
 	var failed error
 	for more := true; more && failed == nil; {
 		var r wire.BulkResult
-		if failed = a.gateway().Post(ctx, b.at().url(nil, step), wish, &r); failed != nil {
+		if failed = a.Gateway().Post(ctx, b.at().url(nil, step), wish, &r); failed != nil {
 			break
 		}
 		sum.add(r)
@@ -279,7 +279,7 @@ func (s *bulkSum) words(done string) string {
 	var why []string
 	total := 0
 	for _, reason := range slices.Sorted(maps.Keys(s.skipped)) {
-		why = append(why, fmt.Sprintf("%d %s", s.skipped[reason], clean(reason)))
+		why = append(why, fmt.Sprintf("%d %s", s.skipped[reason], Clean(reason)))
 		total += s.skipped[reason]
 	}
 	if total > 0 {
@@ -352,9 +352,9 @@ func dlqDrop(a *App) *cobra.Command {
 				q.Set("reason", b.reason)
 			}
 			done, failed := forEach(ids, "drop", func(id string) (dropped, error) {
-				return dropped{id}, a.gateway().Delete(ctx, b.at().url(q, "letters", id))
+				return dropped{id}, a.Gateway().Delete(ctx, b.at().url(q, "letters", id))
 			})
-			return cmp.Or(failed, Table(a, done, "DROPPED", func(d dropped) []any { return []any{clean(d.ID)} }))
+			return cmp.Or(failed, Table(a, done, "DROPPED", func(d dropped) []any { return []any{Clean(d.ID)} }))
 		})
 	b = newBulk(c)
 	c.Flags().StringVar(&b.reason, "reason", "", "why, for the audit log")

@@ -40,7 +40,7 @@ const (
 
 // Examine looks at the gateway from the outside. Nothing is changed there.
 func (a *App) Examine(ctx context.Context) []Finding {
-	e := &examination{App: a, ctx: ctx, api: a.gateway()}
+	e := &examination{App: a, ctx: ctx, api: a.Gateway()}
 	if e.reach() {
 		e.ready()
 		e.version()
@@ -74,15 +74,15 @@ func (e *examination) reach() bool {
 	began := time.Now()
 	got, err := e.get("/healthz")
 	if err != nil {
-		e.say(FindingFail, check, "Start the server (make run), or say where it is with --server, MILLWEIR_SERVER or a profile.", "%s: %v", e.server, err)
+		e.say(FindingFail, check, "Start the server (make run), or say where it is with --server, MILLWEIR_SERVER or a profile.", "%s: %v", e.Server, err)
 		return false
 	}
 	if got.Status != http.StatusOK {
-		e.say(FindingFail, check, "See whether the address is that of a millweir gateway, and what stands before it.", "%s/healthz returned %d", e.server, got.Status)
+		e.say(FindingFail, check, "See whether the address is that of a millweir gateway, and what stands before it.", "%s/healthz returned %d", e.Server, got.Status)
 		return false
 	}
-	e.say(FindingOK, check, "", "%s is alive", e.server)
-	if u, err := url.Parse(e.server); err == nil && u.Scheme == "http" && e.App.key != "" && !loopback(u.Hostname()) {
+	e.say(FindingOK, check, "", "%s is alive", e.Server)
+	if u, err := url.Parse(e.Server); err == nil && u.Scheme == "http" && e.App.key != "" && !loopback(u.Hostname()) {
 		e.say(FindingWarn, "encryption", "Use https: others on the way can read the key.", "the API key goes to %s in the clear", u.Host)
 	}
 	e.clock(got.Header.Get("Date"), began)
@@ -221,7 +221,7 @@ func (e *examination) key() {
 // Diagnose writes the findings; exit 1 when one is a FAIL.
 func (a *App) Diagnose(found []Finding) error {
 	err := Table(a, found, "STATE\tCHECK\tWHAT\tDO", func(f Finding) []any {
-		return []any{f.State, clean(f.Check), long(f.Text, 300), long(cmp.Or(f.Remedy, "-"), 200)}
+		return []any{f.State, Clean(f.Check), Long(f.Text, 300), Long(cmp.Or(f.Remedy, "-"), 200)}
 	})
 	if err != nil {
 		return err

@@ -5,6 +5,8 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/url"
@@ -79,7 +81,7 @@ func documentsFile(a *App) *cobra.Command {
 
 // file copies what path names to w, and compares it with the SHA-256 that the gateway says of it; what stands between may take that away.
 func (a *App) file(ctx context.Context, path string, w io.Writer) error {
-	body, header, err := a.gateway().Open(ctx, path)
+	body, header, err := a.Gateway().Open(ctx, path)
 	if err != nil {
 		return err
 	}
@@ -90,7 +92,7 @@ func (a *App) file(ctx context.Context, path string, w io.Writer) error {
 	}
 	want, got := strings.Trim(strings.TrimPrefix(header.Get("ETag"), "W/"), `"`), hex.EncodeToString(sum.Sum(nil))
 	if len(want) == len(got) && got != want {
-		return fmt.Errorf("the file that came has the SHA-256 %s, the one that was uploaded has %s: the stored file is damaged; upload it again", got, clean(want))
+		return fmt.Errorf("the file that came has the SHA-256 %s, the one that was uploaded has %s: the stored file is damaged; upload it again", got, Clean(want))
 	}
 	return nil
 }
@@ -103,7 +105,7 @@ func documentsSegments(a *App) *cobra.Command {
 			if s.Page > 0 {
 				page = fmt.Sprint(s.Page)
 			}
-			return []any{s.Index, page, s.Tokens, long(strings.Join(strings.Fields(s.Text), " "), 100)}
+			return []any{s.Index, page, s.Tokens, Long(strings.Join(strings.Fields(s.Text), " "), 100)}
 		})
 	})
 	l = newListing(c, 50, "segments")
@@ -118,7 +120,7 @@ func documentsVersions(a *App) *cobra.Command {
 			if v.ContentKept && v.State == "SUPERSEDED" {
 				back = "yes"
 			}
-			return []any{v.Version, clean(v.State), v.SegmentCount, v.CreatedAt.Local().Format(time.DateTime), back, long(v.Title, 60)}
+			return []any{v.Version, Clean(v.State), v.SegmentCount, v.CreatedAt.Local().Format(time.DateTime), back, Long(v.Title, 60)}
 		})
 	})
 	l = newListing(c, 20, "versions")
@@ -131,7 +133,7 @@ func documentsDelete(a *App) *cobra.Command {
 			return err
 		}
 		gone, failed := forEach(ids, "delete", func(id string) (removed, error) {
-			return removed{id, true}, a.gateway().Delete(ctx, client.DocumentPath(id))
+			return removed{id, true}, a.Gateway().Delete(ctx, client.DocumentPath(id))
 		})
 		return cmp.Or(failed, Table(a, gone, "ID\tDELETED", removedRow))
 	})
@@ -144,7 +146,7 @@ type removed struct {
 }
 
 // removedRow is what was deleted, in a table.
-func removedRow(r removed) []any { return []any{clean(r.ID), "yes"} }
+func removedRow(r removed) []any { return []any{Clean(r.ID), "yes"} }
 
 func documentsRollback(a *App) *cobra.Command {
 	var version int64
@@ -164,7 +166,7 @@ func documentsRollback(a *App) *cobra.Command {
 
 func documentsList(a *App) *cobra.Command {
 	var l *listing
-	var meta metadataFlag
+	var meta MetadataFlag
 	c := Verb("list [--status READY,FAILED] [--kb NAME] [--meta KEY=TEXT] [--limit N]", "list documents, the last changed first", Needs(),
 		func(ctx context.Context, _ []string) error {
 			q := url.Values{}
@@ -172,7 +174,7 @@ func documentsList(a *App) *cobra.Command {
 				q.Set("metadata", meta.String())
 			}
 			return listed(ctx, a, "/api/knowledge/documents", l, q, "DOCUMENT\tSTATUS\tSEGMENTS\tUPDATED\tTITLE", func(d wire.Document) []any {
-				return []any{clean(d.DocumentID), clean(d.Status), d.SegmentCount, d.UpdatedAt.Local().Format(time.DateTime), long(d.Title, 60)}
+				return []any{Clean(d.DocumentID), Clean(d.Status), d.SegmentCount, d.UpdatedAt.Local().Format(time.DateTime), Long(d.Title, 60)}
 			})
 		})
 	l = newListing(c, 50, "documents")
@@ -183,3 +185,41 @@ func documentsList(a *App) *cobra.Command {
 	c.Flags().Var(&meta, "meta", "with that in the metadata of their visible version only, KEY=TEXT or KEY:=JSON; may be repeated")
 	return c
 }
+
+// MetadataFlag are pairs KEY=TEXT, or KEY:=JSON for what is no text; nil: none was given.
+type MetadataFlag map[string]any
+
+// Set implements pflag.Value.
+func (m *MetadataFlag) Set(pair string) error {
+	key, text, ok := strings.Cut(pair, "=")
+	if !ok {
+		return errors.New("KEY=TEXT or KEY:=JSON is expected")
+	}
+	var value any = text
+	if name, isJSON := strings.CutSuffix(key, ":"); isJSON {
+		key = name
+		if err := json.Unmarshal([]byte(text), &value); err != nil {
+			return fmt.Errorf("%s is no JSON: %w", text, err)
+		}
+	}
+	if *m == nil {
+		*m = MetadataFlag{}
+	}
+	if _, twice := (*m)[key]; twice {
+		return fmt.Errorf("%s stands more than once", key)
+	}
+	(*m)[key] = value
+	return nil
+}
+
+// String implements pflag.Value: JSON.
+func (m *MetadataFlag) String() string {
+	if *m == nil {
+		return ""
+	}
+	text, _ := json.Marshal(*m) // what was JSON is JSON
+	return string(text)
+}
+
+// Type implements pflag.Value.
+func (*MetadataFlag) Type() string { return "pair" }

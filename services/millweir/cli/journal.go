@@ -58,7 +58,7 @@ func (a *App) journalFile(verb, base string) string {
 	if a.CacheDir == "" {
 		return ""
 	}
-	sum := sha256.Sum256([]byte(a.server + "\x00" + base))
+	sum := sha256.Sum256([]byte(a.Server + "\x00" + base))
 	return filepath.Join(a.CacheDir, "millweir", verb+"-"+hex.EncodeToString(sum[:8])+".jsonl")
 }
 

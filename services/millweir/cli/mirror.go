@@ -49,7 +49,7 @@ type mirrored struct {
 	seen        map[string]stamp  // of files that changed a moment ago
 	refused     map[string]stamp  // of files that the gateway will never take as they are
 	warned      map[string]string // the last warning about a path, which is not repeated
-	out         *rows[change]
+	out         *Rows[change]
 	mu          sync.Mutex // guards what follows, and out
 	failures    int
 	end         error
@@ -69,7 +69,7 @@ func mirror(a *App) *cobra.Command {
 			if err := checkParallel(parallel); err != nil {
 				return err
 			}
-			if a.output == "json" && !once {
+			if a.Output == "json" && !once {
 				return Usage("-o json goes with --once; without it there is no end: use -o jsonl")
 			}
 			dir, err := filepath.Abs(args[0])
@@ -88,20 +88,20 @@ func mirror(a *App) *cobra.Command {
 			if file == "" {
 				return Usage("there is no cache folder for the journal: name one with --journal FILE")
 			}
-			book, err := openJournal(file, a.server, base, true)
+			book, err := openJournal(file, a.Server, base, true)
 			if err != nil {
 				return err
 			}
 			m := &mirrored{
-				sender: &sender{api: a.gateway(), journal: book, form: map[string]string{"knowledgeBase": kb}}, app: a, dir: dir, interval: interval,
+				sender: &sender{api: a.Gateway(), journal: book, form: map[string]string{"knowledgeBase": kb}}, app: a, dir: dir, interval: interval,
 				parallel: parallel, delete: deletes, now: once, seen: map[string]stamp{}, refused: map[string]stamp{}, warned: map[string]string{},
-				out: newRows(a, "ACTION\tFILE\tTASK\tERROR", changeRow),
+				out: NewRows(a, "ACTION\tFILE\tTASK\tERROR", changeRow),
 			}
 			if !once {
-				m.out.block = 1
+				m.out.Block = 1
 			}
 			err = m.run(ctx, once)
-			return errors.Join(err, m.out.end(), book.close())
+			return errors.Join(err, m.out.End(), book.close())
 		})
 	f := c.Flags()
 	f.StringVar(&kb, "kb", "", "knowledge base (made when missing for the name default)")
@@ -115,7 +115,7 @@ func mirror(a *App) *cobra.Command {
 
 // changeRow is a change for people.
 func changeRow(c change) []any {
-	return []any{c.Action, clean(c.File), cmp.Or(clean(c.TaskID), "-"), long(c.Error, 200)}
+	return []any{c.Action, Clean(c.File), cmp.Or(Clean(c.TaskID), "-"), Long(c.Error, 200)}
 }
 
 // run looks until the person goes, or once.
@@ -306,7 +306,7 @@ func (m *mirrored) fail(ctx context.Context, c change, info fs.FileInfo, err err
 	m.mu.Lock()
 	m.failures++
 	if errors.As(err, &refused) {
-		switch code := refusalCode(refused.Status); {
+		switch code := RefusalCode(refused.Status); {
 		case code == ExitAuth:
 			m.end = err
 		case code == ExitBadInput && info != nil:
@@ -345,7 +345,7 @@ func (m *mirrored) say(c change) {
 	if c.Action != "failed" {
 		delete(m.warned, c.File)
 	}
-	if err := m.out.add(c); err != nil && m.end == nil {
+	if err := m.out.Add(c); err != nil && m.end == nil {
 		m.end = err
 	}
 }

@@ -27,7 +27,7 @@ func outbox(a *App) *cobra.Command {
 // eventRow is an event in a table.
 func eventRow(e wire.OutboxEvent) []any {
 	return []any{
-		clean(e.ID), clean(e.TaskID), clean(e.Topic), clean(e.Status), clean(e.Cause), e.AttemptCount, day(e.NextRetryAt), long(e.LastError, 60),
+		Clean(e.ID), Clean(e.TaskID), Clean(e.Topic), Clean(e.Status), Clean(e.Cause), e.AttemptCount, day(e.NextRetryAt), Long(e.LastError, 60),
 	}
 }
 
@@ -77,13 +77,13 @@ func requeueAll(ctx context.Context, a *App, wish wire.RequeueEvents) error {
 		return err
 	}
 	var before wire.OutboxStats
-	if err := a.gateway().Get(ctx, outboxPath, &before); err != nil {
+	if err := a.Gateway().Get(ctx, outboxPath, &before); err != nil {
 		return err
 	}
 	total := 0
 	for more := true; more && int64(total) < before.Counts["DEAD"]; {
 		var done wire.RequeuedEvents
-		if err := a.gateway().Post(ctx, outboxPath+"/requeue", wish, &done); err != nil {
+		if err := a.Gateway().Post(ctx, outboxPath+"/requeue", wish, &done); err != nil {
 			return err
 		}
 		total, more = total+done.Requeued, done.More

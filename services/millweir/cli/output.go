@@ -21,8 +21,8 @@ import (
 	"github.com/millweir/millweir/pkg/wire"
 )
 
-// clean makes control characters visible, so that a server's text cannot drive the terminal.
-func clean[S ~string](s S) string {
+// Clean makes control characters visible, so that a server's text cannot drive the terminal.
+func Clean[S ~string](s S) string {
 	text := string(s)
 	if strings.IndexFunc(text, unicode.IsControl) < 0 {
 		return text
@@ -38,9 +38,9 @@ func clean[S ~string](s S) string {
 	return b.String()
 }
 
-// short cuts text to n characters.
-func short[S ~string](s S, n int) string {
-	r := []rune(clean(s))
+// Short cuts text to n characters.
+func Short[S ~string](s S, n int) string {
+	r := []rune(Clean(s))
 	if len(r) <= n {
 		return string(r)
 	}
@@ -52,7 +52,7 @@ func word(s wire.NullText) string {
 	if s == "" {
 		return "-"
 	}
-	return clean(s)
+	return Clean(s)
 }
 
 // day is a time of a table that may be missing.
@@ -65,9 +65,9 @@ func day(t wire.NullTime) string {
 
 // blob is a foreign value on one line of at most n characters.
 func blob(b wire.Blob, n int) string {
-	text := short(b.Value, n)
+	text := Short(b.Value, n)
 	if b.Encoding != "utf-8" {
-		text = clean(b.Encoding) + ":" + text
+		text = Clean(b.Encoding) + ":" + text
 	}
 	if b.Clipped {
 		text += fmt.Sprintf(" (%d bytes)", b.Bytes)
@@ -93,7 +93,7 @@ type fields struct{ io.Writer }
 
 func (f fields) line(name, value string) {
 	if value != "" && value != "-" {
-		_, _ = fmt.Fprintf(f, "%-12s %s\n", name, clean(value))
+		_, _ = fmt.Fprintf(f, "%-12s %s\n", name, Clean(value))
 	}
 }
 
@@ -104,38 +104,38 @@ type cell struct {
 }
 
 // String is the text as plain tables show it.
-func (c cell) String() string { return short(c.text, c.n) }
+func (c cell) String() string { return Short(c.text, c.n) }
 
-// long is a text of a table that may be cut to n characters. Ids are never.
-func long[S ~string](s S, n int) cell { return cell{clean(s), n} }
+// Long is a text of a table that may be cut to n characters. Ids are never.
+func Long[S ~string](s S, n int) cell { return cell{Clean(s), n} }
 
 // leastCell is to how many columns a cell is cut at most.
 const leastCell = 12
 
-// rows writes items one after another as -o says.
-type rows[T any] struct {
+// Rows writes items one after another as -o says.
+type Rows[T any] struct {
+	W      io.Writer
+	Block  int // of so many lines the table is written at once; 0: of all
 	a      *App
-	w      io.Writer
 	header string
 	row    func(T) []any
-	block  int // of so many lines the table is written at once; 0: of all
 	lines  [][]any
 	begun  bool
 	kept   []T // for --jq over all
 }
 
-// newRows begins a list.
-func newRows[T any](a *App, header string, row func(T) []any) *rows[T] {
-	return &rows[T]{a: a, w: a.Out, header: header, row: row}
+// NewRows begins a list.
+func NewRows[T any](a *App, header string, row func(T) []any) *Rows[T] {
+	return &Rows[T]{W: a.Out, a: a, header: header, row: row}
 }
 
-// add takes the next item.
-func (r *rows[T]) add(it T) error {
+// Add takes the next item.
+func (r *Rows[T]) Add(it T) error {
 	switch {
-	case r.a.output == "json" && r.a.filter != nil:
+	case r.a.Output == "json" && r.a.filter != nil:
 		r.kept = append(r.kept, it)
 		return nil
-	case r.a.output == "json":
+	case r.a.Output == "json":
 		text, err := json.MarshalIndent(it, "  ", "  ")
 		if err != nil {
 			return err
@@ -145,41 +145,41 @@ func (r *rows[T]) add(it T) error {
 			between = "[\n  "
 		}
 		r.begun = true
-		_, err = fmt.Fprintf(r.w, "%s%s", between, text)
+		_, err = fmt.Fprintf(r.W, "%s%s", between, text)
 		return err
-	case r.a.output == "jsonl":
-		return r.a.line(r.w, it)
-	case r.a.output == "name":
-		return r.a.name(r.w, it)
+	case r.a.Output == "jsonl":
+		return r.a.line(r.W, it)
+	case r.a.Output == "name":
+		return r.a.name(r.W, it)
 	}
-	if r.lines = append(r.lines, r.row(it)); r.block > 0 && len(r.lines) >= r.block {
+	if r.lines = append(r.lines, r.row(it)); r.Block > 0 && len(r.lines) >= r.Block {
 		return r.flush()
 	}
 	return nil
 }
 
-// end writes what is left.
-func (r *rows[T]) end() error {
+// End writes what is left.
+func (r *Rows[T]) End() error {
 	switch {
-	case r.a.output == "json" && r.a.filter != nil:
+	case r.a.Output == "json" && r.a.filter != nil:
 		if r.kept == nil {
 			r.kept = []T{}
 		}
-		return r.a.document(r.w, r.kept)
-	case r.a.output == "json" && !r.begun:
-		_, err := fmt.Fprintln(r.w, "[]")
+		return r.a.document(r.W, r.kept)
+	case r.a.Output == "json" && !r.begun:
+		_, err := fmt.Fprintln(r.W, "[]")
 		return err
-	case r.a.output == "json":
-		_, err := fmt.Fprint(r.w, "\n]\n")
+	case r.a.Output == "json":
+		_, err := fmt.Fprint(r.W, "\n]\n")
 		return err
-	case r.a.output == "jsonl", r.a.output == "name":
+	case r.a.Output == "jsonl", r.a.Output == "name":
 		return nil
 	}
 	return r.flush()
 }
 
 // flush writes the lines of a table that are there; the header stands before the first ones.
-func (r *rows[T]) flush() error {
+func (r *Rows[T]) flush() error {
 	if !r.begun {
 		var head []any
 		for _, name := range strings.Split(r.header, "\t") {
@@ -188,13 +188,13 @@ func (r *rows[T]) flush() error {
 		r.lines = append([][]any{head}, r.lines...)
 	}
 	r.begun = true
-	if r.a.Width > 0 && r.a.output != "wide" {
+	if r.a.Width > 0 && r.a.Output != "wide" {
 		fit(r.lines, r.a.Width)
 	}
-	w := tabwriter.NewWriter(r.w, 0, 4, 2, ' ', 0)
+	w := tabwriter.NewWriter(r.W, 0, 4, 2, ' ', 0)
 	for _, cells := range r.lines {
 		for i, c := range cells {
-			if c, cuttable := c.(cell); cuttable && r.a.output == "wide" {
+			if c, cuttable := c.(cell); cuttable && r.a.Output == "wide" {
 				cells[i] = c.text
 			}
 		}
@@ -250,18 +250,18 @@ func fit(lines [][]any, width int) {
 
 // Table writes items as -o says: JSON of all, JSON lines, their names, or a table with a header and a row of each.
 func Table[T any](a *App, items []T, header string, row func(T) []any) error {
-	r := newRows(a, header, row)
+	r := NewRows(a, header, row)
 	for _, it := range items {
-		if err := r.add(it); err != nil {
+		if err := r.Add(it); err != nil {
 			return err
 		}
 	}
-	return r.end()
+	return r.End()
 }
 
 // One writes one item as -o says; its table form is given.
 func One(a *App, item any, table func(io.Writer)) error {
-	switch a.output {
+	switch a.Output {
 	case "json":
 		return a.document(a.Out, item)
 	case "jsonl":
@@ -314,7 +314,7 @@ func (a *App) filtered(w io.Writer, v any, indent bool) error {
 			return BadInput(fmt.Errorf("--jq: %w", result))
 		case string:
 			if a.Width > 0 {
-				result = clean(result)
+				result = Clean(result)
 			}
 			_, err = fmt.Fprintln(w, result)
 		default:
@@ -340,7 +340,7 @@ func (a *App) name(w io.Writer, v any) error {
 	if id == "" {
 		return Usage("-o name: what this command shows has no ids; use -o json")
 	}
-	_, err = fmt.Fprintln(w, clean(id))
+	_, err = fmt.Fprintln(w, Clean(id))
 	return err
 }
 
@@ -397,7 +397,7 @@ func (a *App) confirm(question string) error {
 // Counts asks the gateway for the number of tasks by status (operators).
 func (a *App) Counts(ctx context.Context) (map[taskstate.Status]int64, error) {
 	var stats wire.Stats
-	err := a.gateway().Get(ctx, "/internal/tasks/stats", &stats)
+	err := a.Gateway().Get(ctx, "/internal/tasks/stats", &stats)
 	return stats.Counts, err
 }
 
@@ -410,7 +410,7 @@ func (a *App) WriteReport(r history.Report) error {
 		}
 		return []any{one.Rule, judged, one.Violations, one.Sentence}
 	})
-	if err != nil || a.output != "table" && a.output != "wide" {
+	if err != nil || a.Output != "table" && a.Output != "wide" {
 		return err
 	}
 	for _, one := range r {
@@ -423,10 +423,10 @@ func (a *App) WriteReport(r history.Report) error {
 
 // writeExample shows one violation; its texts come from rows that users wrote to.
 func writeExample(w io.Writer, rule string, e history.Example) {
-	_, _ = fmt.Fprintf(w, "\n%s %s: %s\n", rule, clean(e.Task), clean(e.Problem))
+	_, _ = fmt.Fprintf(w, "\n%s %s: %s\n", rule, Clean(e.Task), Clean(e.Problem))
 	for line := range strings.SplitSeq(strings.TrimSpace(e.History), "\n") {
 		if line != "" {
-			_, _ = fmt.Fprintf(w, "  %s\n", clean(line))
+			_, _ = fmt.Fprintf(w, "  %s\n", Clean(line))
 		}
 	}
 }

@@ -120,7 +120,7 @@ func (s *sender) ask(ctx context.Context, address string, note func(string, int)
 	no := false
 	wish := wire.WorkflowApply{WorkflowID: "ingest.url", ChatID: "cli", Payload: body, IdempotencyKey: s.journal.keyOf(address), WaitForResult: &no}
 	var got wire.WorkflowReply
-	if err := s.again(ctx, note, func() error { return s.api.Post(ctx, applyPath, wish, &got) }); err != nil {
+	if err := s.again(ctx, note, func() error { return s.api.Post(ctx, ApplyPath, wish, &got) }); err != nil {
 		return t, "", err
 	}
 	if t.Task, err = s.api.Task(ctx, got.Data.TaskID); err != nil { // accepted it is all the same
@@ -152,7 +152,7 @@ func (s *sender) again(ctx context.Context, note func(string, int), request func
 		if end, limited := ctx.Deadline(); limited && time.Until(end) < wait {
 			return err // it would be for nothing
 		}
-		note(fmt.Sprintf("waits %s: %s", wait, clean(refused.Code)), 0)
+		note(fmt.Sprintf("waits %s: %s", wait, Clean(refused.Code)), 0)
 		s.mu.Lock()
 		if until := time.Now().Add(wait); until.After(s.open) {
 			s.open = until

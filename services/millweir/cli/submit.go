@@ -3,7 +3,6 @@ package cli
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -54,7 +53,7 @@ type submission struct {
 	window   chan struct{}
 	pending  map[int]submitted // by number, behind one that still runs
 	next     int               // the number whose result is shown next
-	rows     *rows[submitted]
+	rows     *Rows[submitted]
 	tally    tally
 	accepted int // so far, in any order
 	failed   int
@@ -66,7 +65,7 @@ type submission struct {
 // submit sends files, folders, addresses and standard input; with --wait it follows them to their end.
 func submit(a *App) *cobra.Command {
 	var kb, title, name, journalFile string
-	var meta metadataFlag
+	var meta MetadataFlag
 	var wait, force, resume bool
 	var timeout time.Duration
 	var parallel, maxErrors int
@@ -88,7 +87,7 @@ func submit(a *App) *cobra.Command {
 			case (name != "") != (args[0] == "-"):
 				return Usage("standard input (-) needs --name FILE, as which it is sent; nothing else has it")
 			}
-			ctx, stop := withTimeout(ctx, timeout)
+			ctx, stop := WithTimeout(ctx, timeout)
 			defer stop()
 			form := map[string]string{"knowledgeBase": kb, "title": title}
 			if force {
@@ -98,17 +97,17 @@ func submit(a *App) *cobra.Command {
 				form["metadata"] = meta.String()
 			}
 			base := cmp.Or(kb, "default")
-			book, err := openJournal(cmp.Or(journalFile, a.journalFile("submit", base)), a.server, base, resume)
+			book, err := openJournal(cmp.Or(journalFile, a.journalFile("submit", base)), a.Server, base, resume)
 			if err != nil {
 				return err
 			}
 			s := &submission{
-				App: a, sender: &sender{api: a.gateway(), journal: book, form: form}, wait: wait, parallel: parallel, maxErrors: maxErrors, one: one, named: named,
+				App: a, sender: &sender{api: a.Gateway(), journal: book, form: form}, wait: wait, parallel: parallel, maxErrors: maxErrors, one: one, named: named,
 				skips: map[string]int{}, pending: map[int]submitted{}, window: make(chan struct{}, submitWindow),
 			}
 			err = s.run(ctx, args, name)
 			if lost := book.close(); lost != nil {
-				_, _ = fmt.Fprintf(a.Err, "journal %s: %v; --resume will send some files again\n", clean(book.file), lost)
+				_, _ = fmt.Fprintf(a.Err, "journal %s: %v; --resume will send some files again\n", Clean(book.file), lost)
 			}
 			return err
 		})
@@ -161,15 +160,15 @@ func (s *submission) run(ctx context.Context, args []string, name string) error 
 		todo = func(yield func(source) bool) { yield(source{name: name, path: path, as: name}) }
 	}
 	s.show = s.newProgress(ctx, args)
-	s.rows = newRows(s.App, "FILE\tTASK\tSTATUS\tERROR", submittedRow)
-	s.rows.block = submitBlock
+	s.rows = NewRows(s.App, "FILE\tTASK\tSTATUS\tERROR", submittedRow)
+	s.rows.Block = submitBlock
 	if above := s.show.above(); above != nil && s.Width > 0 {
-		s.rows.w = above // else the lines of the table and those that are redrawn would be mixed
+		s.rows.W = above // else the lines of the table and those that are redrawn would be mixed
 	}
 	s.sendAll(ctx, todo)
 	s.show.close()
-	s.rows.w = s.Out
-	if err := cmp.Or(s.writeErr, s.rows.end()); err != nil {
+	s.rows.W = s.Out
+	if err := cmp.Or(s.writeErr, s.rows.End()); err != nil {
 		return err
 	}
 	if !s.one {
@@ -237,7 +236,7 @@ func (s *submission) took(ctx context.Context, i int, r submitted) {
 		s.next++
 		<-s.window
 		s.tally.add(r, errors.Is(r.err, context.Canceled) || errors.Is(r.err, context.DeadlineExceeded))
-		s.writeErr = cmp.Or(s.writeErr, s.rows.add(r))
+		s.writeErr = cmp.Or(s.writeErr, s.rows.Add(r))
 	}
 }
 
@@ -251,7 +250,7 @@ func (s *submission) judge(r submitted) {
 	var refused *client.Error
 	switch {
 	case s.end != nil:
-	case errors.As(r.err, &refused) && refusalCode(refused.Status) == ExitAuth, errors.Is(r.err, client.ErrAddress),
+	case errors.As(r.err, &refused) && RefusalCode(refused.Status) == ExitAuth, errors.Is(r.err, client.ErrAddress),
 		errors.Is(r.err, client.ErrNoAnswer) && s.accepted == 0:
 		s.end = r.err
 	case s.maxErrors > 0 && s.failed >= s.maxErrors:
@@ -268,7 +267,7 @@ func (s *submission) sayHowToResume() {
 		_, _ = fmt.Fprintln(s.Err, "To go on: the same command again. What is there already is not taken in twice.")
 		return
 	}
-	_, _ = fmt.Fprintf(s.Err, "To go on: the same command with --resume (journal %s)\n", clean(s.journal.file))
+	_, _ = fmt.Fprintf(s.Err, "To go on: the same command with --resume (journal %s)\n", Clean(s.journal.file))
 }
 
 // verdict is the command's error: that of the first file when each was named, else that some failed.
@@ -286,57 +285,19 @@ func (s *submission) verdict(ctx context.Context) error {
 	return nil
 }
 
-// metadataFlag are pairs KEY=TEXT, or KEY:=JSON for what is no text; nil: none was given.
-type metadataFlag map[string]any
-
-// Set implements pflag.Value.
-func (m *metadataFlag) Set(pair string) error {
-	key, text, ok := strings.Cut(pair, "=")
-	if !ok {
-		return errors.New("KEY=TEXT or KEY:=JSON is expected")
-	}
-	var value any = text
-	if name, isJSON := strings.CutSuffix(key, ":"); isJSON {
-		key = name
-		if err := json.Unmarshal([]byte(text), &value); err != nil {
-			return fmt.Errorf("%s is no JSON: %w", text, err)
-		}
-	}
-	if *m == nil {
-		*m = metadataFlag{}
-	}
-	if _, twice := (*m)[key]; twice {
-		return fmt.Errorf("%s stands more than once", key)
-	}
-	(*m)[key] = value
-	return nil
-}
-
-// String implements pflag.Value: JSON.
-func (m *metadataFlag) String() string {
-	if *m == nil {
-		return ""
-	}
-	text, _ := json.Marshal(*m) // what was JSON is JSON
-	return string(text)
-}
-
-// Type implements pflag.Value.
-func (*metadataFlag) Type() string { return "pair" }
-
 // submittedRow is a result for people.
 func submittedRow(s submitted) []any {
 	switch {
 	case s.Task == nil && s.Resumed != "":
-		return []any{clean(s.File), clean(s.Resumed), "accepted before", long(s.Error, 120)}
+		return []any{Clean(s.File), Clean(s.Resumed), "accepted before", Long(s.Error, 120)}
 	case s.Task == nil:
-		return []any{clean(s.File), "-", "-", long(s.Error, 120)}
+		return []any{Clean(s.File), "-", "-", Long(s.Error, 120)}
 	}
-	status := clean(s.Task.Status)
+	status := Clean(s.Task.Status)
 	if s.Task.Duplicate {
 		status += " (was there)"
 	}
-	return []any{clean(s.File), clean(s.Task.TaskID), status, long(s.Error, 120)}
+	return []any{Clean(s.File), Clean(s.Task.TaskID), status, Long(s.Error, 120)}
 }
 
 // submitOne sends one file, unless the journal knows it, and when asked waits for its end.
@@ -389,31 +350,7 @@ func (s *submission) follow(ctx context.Context, t *wire.Task, seen func(wire.Ta
 		}
 		*t = last
 	}
-	return verdict(*t)
-}
-
-// endedError is a task that did not succeed.
-type endedError struct{ wire.Task }
-
-// Error says what became of it.
-func (e *endedError) Error() string {
-	return fmt.Sprintf("task %s is %s: %s", e.TaskID, e.Status, cmp.Or(e.ErrorMessage, e.LastError))
-}
-
-// verdict is an error unless the task succeeded.
-func verdict(t wire.Task) error {
-	if t.Status == taskstate.StatusSucceeded {
-		return nil
-	}
-	return Failed(&endedError{t})
-}
-
-// withTimeout limits ctx when d is positive.
-func withTimeout(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
-	if d <= 0 {
-		return context.WithCancel(ctx)
-	}
-	return context.WithTimeout(ctx, d)
+	return Verdict(*t)
 }
 
 // fileProblem is the code and remedy of an error of this machine's own, for the summary.

@@ -13,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/millweir/millweir/pkg/taskstate"
 	"github.com/millweir/millweir/pkg/wire"
 	"github.com/millweir/millweir/services/millweir/client"
 )
@@ -63,7 +64,7 @@ func listed[T any](ctx context.Context, a *App, path string, l *listing, q url.V
 	show := func() error {
 		filters := given(l.filters)
 		maps.Copy(filters, q)
-		all, err := client.List[T](ctx, a.gateway(), path, filters, l.limit)
+		all, err := client.List[T](ctx, a.Gateway(), path, filters, l.limit)
 		if err != nil {
 			return err
 		}
@@ -82,7 +83,7 @@ func (a *App) shownAgain(ctx context.Context, watch bool, show func() error) err
 	if !watch {
 		return show()
 	}
-	if a.output == "json" {
+	if a.Output == "json" {
 		return Usage("-o json has one end, --watch none: use -o jsonl")
 	}
 	return a.redrawn(ctx, show)
@@ -107,7 +108,7 @@ func (a *App) redrawn(ctx context.Context, show func() error) error {
 		case err != nil && exitCode(ctx, err) != ExitServer && exitCode(ctx, err) != ExitRateLimited:
 			return err
 		case err != nil:
-			_, _ = fmt.Fprintln(a.Err, clean(err.Error()))
+			_, _ = fmt.Fprintln(a.Err, Clean(err.Error()))
 		default:
 			clear := ""
 			if a.Width > 0 {
@@ -128,7 +129,7 @@ func (a *App) redrawn(ctx context.Context, show func() error) error {
 // shown reads one thing and shows it.
 func shown[T any](ctx context.Context, a *App, path string, table func(fields, T)) error {
 	var one T
-	if err := a.gateway().Get(ctx, path, &one); err != nil {
+	if err := a.Gateway().Get(ctx, path, &one); err != nil {
 		return err
 	}
 	return One(a, one, func(w io.Writer) { table(fields{w}, one) })
@@ -137,7 +138,7 @@ func shown[T any](ctx context.Context, a *App, path string, table func(fields, T
 // posted sends a wish and shows what came of it.
 func posted[T any](ctx context.Context, a *App, path string, wish any, table func(fields, T)) error {
 	var done T
-	if err := a.gateway().Post(ctx, path, wish, &done); err != nil {
+	if err := a.Gateway().Post(ctx, path, wish, &done); err != nil {
 		return err
 	}
 	return One(a, done, func(w io.Writer) { table(fields{w}, done) })
@@ -149,8 +150,8 @@ func tasksList(a *App) *cobra.Command {
 		func(ctx context.Context, _ []string) error {
 			return listed(ctx, a, "/api/knowledge/tasks", l, nil, "TASK\tSTATUS\tSTAGE\tPROGRESS\tATTEMPTS\tUPDATED\tFILE\tERROR", func(t wire.Task) []any {
 				return []any{
-					clean(t.TaskID), clean(t.Status), clean(t.Stage), fmt.Sprintf("%d%%", t.Progress), fmt.Sprintf("%d/%d", t.AttemptCount, t.MaxAttempts),
-					t.UpdatedAt.Local().Format(time.DateTime), long(t.FileName, 40), long(t.LastError, 60),
+					Clean(t.TaskID), Clean(t.Status), Clean(t.Stage), fmt.Sprintf("%d%%", t.Progress), fmt.Sprintf("%d/%d", t.AttemptCount, t.MaxAttempts),
+					t.UpdatedAt.Local().Format(time.DateTime), Long(t.FileName, 40), Long(t.LastError, 60),
 				}
 			})
 		})
@@ -190,24 +191,24 @@ func printTask(f fields, t wire.Task) {
 func tasksWatch(a *App) *cobra.Command {
 	var timeout time.Duration
 	c := Verb("watch ID", "follow a task to its end", Needs("a task id"), func(ctx context.Context, args []string) error {
-		ctx, stop := withTimeout(ctx, timeout)
+		ctx, stop := WithTimeout(ctx, timeout)
 		defer stop()
-		t, err := a.gateway().Watch(ctx, args[0], func(t wire.Task) {
-			if a.output == "json" {
+		t, err := a.Gateway().Watch(ctx, args[0], func(t wire.Task) {
+			if a.Output == "json" {
 				return // one document: the last state
 			}
 			_ = One(a, t, func(w io.Writer) {
 				_, _ = fmt.Fprintf(w, "%s  %-10s %-8s %3d%%  %d/%d segments %s\n", t.UpdatedAt.Local().Format("15:04:05.000"),
-					clean(t.Status), clean(t.Stage), t.Progress, t.ProcessedSegments, t.TotalSegments, short(t.LastError, 100))
+					Clean(t.Status), Clean(t.Stage), t.Progress, t.ProcessedSegments, t.TotalSegments, Short(t.LastError, 100))
 			})
 		})
-		if err == nil && a.output == "json" {
+		if err == nil && a.Output == "json" {
 			err = writeJSON(a.Out, t)
 		}
 		if err != nil {
 			return err
 		}
-		return verdict(t)
+		return Verdict(t)
 	})
 	c.Flags().DurationVar(&timeout, "timeout", 0, "give up after this time; 0: never")
 	return c
@@ -235,12 +236,12 @@ func act(ctx context.Context, a *App, ids []string, verb string) error {
 }
 
 // taskRow is a task after a step.
-func taskRow(t wire.Task) []any { return []any{clean(t.TaskID), clean(t.Status)} }
+func taskRow(t wire.Task) []any { return []any{Clean(t.TaskID), Clean(t.Status)} }
 
 // postEach posts to the path of each id and returns what came back; the first refusal ends it.
 func postEach[T any](ctx context.Context, a *App, ids []string, verb string, path func(id string) string) ([]T, error) {
 	return forEach(ids, verb, func(id string) (one T, err error) {
-		err = a.gateway().Post(ctx, path(id), nil, &one)
+		err = a.Gateway().Post(ctx, path(id), nil, &one)
 		return one, err
 	})
 }
@@ -259,7 +260,7 @@ func forEach[T any](ids []string, verb string, step func(id string) (T, error)) 
 
 func tasksExplain(a *App) *cobra.Command {
 	return Verb("explain ID", "say where a task is and what happens next", Needs("a task id"), func(ctx context.Context, args []string) error {
-		return shown(ctx, a, client.TaskPath(args[0], "explain"), func(f fields, e wire.Explanation) { _, _ = fmt.Fprintln(f, clean(e.Text)) })
+		return shown(ctx, a, client.TaskPath(args[0], "explain"), func(f fields, e wire.Explanation) { _, _ = fmt.Fprintln(f, Clean(e.Text)) })
 	})
 }
 
@@ -274,10 +275,10 @@ func search(a *App) *cobra.Command {
 		if grouped {
 			wish.GroupBy = "document"
 		}
-		if err := a.gateway().Post(ctx, "/api/knowledge/search", wish, &found); err != nil {
+		if err := a.Gateway().Post(ctx, "/api/knowledge/search", wish, &found); err != nil {
 			return err
 		}
-		if a.output == "jsonl" {
+		if a.Output == "jsonl" {
 			return Table(a, hitsOf(found), "", nil)
 		}
 		return One(a, found, func(w io.Writer) { printHits(w, found) })
@@ -288,7 +289,7 @@ func search(a *App) *cobra.Command {
 	f.IntVar(&top, "top", 5, "most hits, 1..50")
 	f.StringSliceVar(&wish.DocumentIDs, "document", nil, "in documents of these ids only")
 	f.StringSliceVar(&wish.MediaTypes, "type", nil, "in documents of these media types only")
-	f.Var((*metadataFlag)(&wish.Metadata), "meta", "in documents with that in their metadata only, KEY=TEXT or KEY:=JSON; may be repeated")
+	f.Var((*MetadataFlag)(&wish.Metadata), "meta", "in documents with that in their metadata only, KEY=TEXT or KEY:=JSON; may be repeated")
 	f.StringVar(&wish.CreatedAfter, "created-after", "", "in documents made after this time only")
 	f.StringVar(&wish.CreatedBefore, "created-before", "", "in documents made before this time only")
 	f.StringVar(&wish.UpdatedAfter, "updated-after", "", "in documents changed after this time only")
@@ -316,27 +317,51 @@ func printHits(w io.Writer, found wire.SearchAnswer) {
 			place = fmt.Sprintf(", page %d", page)
 		}
 		if len(h.HeadingPath) > 0 {
-			place += ", " + clean(strings.Join(h.HeadingPath, " > "))
+			place += ", " + Clean(strings.Join(h.HeadingPath, " > "))
 		}
 		score := h.Score
 		if h.RerankScore != nil {
 			score = *h.RerankScore // what they are ordered by
 		}
-		_, _ = fmt.Fprintf(w, "%d. %.3f  %s%s\n   %s\n", i+1, score, clean(h.Title), place, short(strings.Join(strings.Fields(cmp.Or(h.Sentence.Text, h.Text)), " "), 300))
+		_, _ = fmt.Fprintf(w, "%d. %.3f  %s%s\n   %s\n", i+1, score, Clean(h.Title), place, Short(strings.Join(strings.Fields(cmp.Or(h.Sentence.Text, h.Text)), " "), 300))
 	}
 	if len(hits) == 0 {
 		_, _ = fmt.Fprintln(w, "nothing found")
 	}
 	if found.Suggestion != "" {
-		_, _ = fmt.Fprintf(w, "(looked for: %s)\n", clean(string(found.Suggestion)))
+		_, _ = fmt.Fprintf(w, "(looked for: %s)\n", Clean(string(found.Suggestion)))
 	}
 	if found.Reranked != nil && !*found.Reranked {
 		_, _ = fmt.Fprintln(w, "(not reranked: the service failed)")
 	}
 	if found.HasMore {
-		_, _ = fmt.Fprintf(w, "(more with --cursor %s)\n", clean(string(found.NextCursor)))
+		_, _ = fmt.Fprintf(w, "(more with --cursor %s)\n", Clean(string(found.NextCursor)))
 	}
 	if found.Partial {
 		_, _ = fmt.Fprintln(w, "(there may be more)")
 	}
+}
+
+// EndedError is a task that did not succeed.
+type EndedError struct{ wire.Task }
+
+// Error says what became of it.
+func (e *EndedError) Error() string {
+	return fmt.Sprintf("task %s is %s: %s", e.TaskID, e.Status, cmp.Or(e.ErrorMessage, e.LastError))
+}
+
+// Verdict is an error unless the task succeeded.
+func Verdict(t wire.Task) error {
+	if t.Status == taskstate.StatusSucceeded {
+		return nil
+	}
+	return Failed(&EndedError{t})
+}
+
+// WithTimeout limits ctx when d is positive.
+func WithTimeout(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
+	if d <= 0 {
+		return context.WithCancel(ctx)
+	}
+	return context.WithTimeout(ctx, d)
 }

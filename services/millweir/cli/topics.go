@@ -86,7 +86,7 @@ func millis(n int64) string { return (time.Duration(n) * time.Millisecond).Strin
 // whole reads a list that is one page and shows it.
 func whole[T any](ctx context.Context, a *App, path, header string, row func(T) []any) error {
 	var all wire.List[T]
-	if err := a.gateway().Get(ctx, path, &all); err != nil {
+	if err := a.Gateway().Get(ctx, path, &all); err != nil {
 		return err
 	}
 	return Table(a, all.Items, header, row)
@@ -95,10 +95,10 @@ func whole[T any](ctx context.Context, a *App, path, header string, row func(T) 
 // part reads one thing and shows a list in it, with a last line below the table.
 func part[T, P any](ctx context.Context, a *App, path, header string, parts func(T) []P, row func(P) []any, last func(T) string) error {
 	var of T
-	if err := a.gateway().Get(ctx, path, &of); err != nil {
+	if err := a.Gateway().Get(ctx, path, &of); err != nil {
 		return err
 	}
-	if a.output != "table" {
+	if a.Output != "table" {
 		return One(a, of, nil)
 	}
 	if err := Table(a, parts(of), header, row); err != nil {
@@ -118,7 +118,7 @@ func mqTopics(a *App) *cobra.Command {
 			case t.Partitions == 0:
 				note = "its meta cannot be read"
 			}
-			return []any{clean(t.Name), t.Partitions, clean(t.Layout), t.Status, day(t.CreatedAt), note}
+			return []any{Clean(t.Name), t.Partitions, Clean(t.Layout), t.Status, day(t.CreatedAt), note}
 		})
 	})
 }
@@ -141,7 +141,7 @@ func mqGroups(a *App) *cobra.Command {
 	return topicVerb("groups TOPIC", "list groups with their lag in entries", Needs("a topic"),
 		func(ctx context.Context, at topicPath, _ []string) error {
 			return whole(ctx, a, at.url(nil, "groups"), "GROUP\tMEMBERS\tPARTITIONS\tLAG\tPENDING", func(g wire.Group) []any {
-				return []any{clean(g.Name), g.Members, g.Partitions, about(g.Lag, g.LagExact), g.Pending}
+				return []any{Clean(g.Name), g.Members, g.Partitions, about(g.Lag, g.LagExact), g.Pending}
 			})
 		})
 }
@@ -158,7 +158,7 @@ func mqLag(a *App) *cobra.Command {
 					if p.Frontier != "" {
 						oldest = millis(p.FrontierAgeMs)
 					}
-					return []any{p.Partition, about(p.Lag, p.LagExact), p.Pending, p.PutOff, p.Length, clean(p.LastDelivered), oldest, word(p.Owner)}
+					return []any{p.Partition, about(p.Lag, p.LagExact), p.Pending, p.PutOff, p.Length, Clean(p.LastDelivered), oldest, word(p.Owner)}
 				},
 				func(g wire.GroupStats) string {
 					return fmt.Sprintf("lag %s entries, %d pending\n", about(g.Lag, g.LagExact), g.Pending)
@@ -180,11 +180,11 @@ func mqOwners(a *App) *cobra.Command {
 					return []any{p.Partition, word(p.Owner), p.Live, millis(p.LeaseLeftMs), word(p.Epoch)}
 				},
 				func(wire.Owners) string { return "\n" })
-			if err != nil || a.output != "table" {
+			if err != nil || a.Output != "table" {
 				return err
 			}
 			err = Table(a, owners.Members, "MEMBER\tLIVE\tOWNS\tTARGET\tCAP\tHEARTBEAT LEFT", func(m wire.Member) []any {
-				return []any{clean(m.Name), m.Live, m.Owned, m.Target, m.Cap, millis(m.HeartbeatLeftMs)}
+				return []any{Clean(m.Name), m.Live, m.Owned, m.Target, m.Cap, millis(m.HeartbeatLeftMs)}
 			})
 			if err == nil && owners.Unowned+owners.Uncovered > 0 {
 				_, err = fmt.Fprintf(a.Out, "%d partitions without an owner, %d beyond the caps of all members\n", owners.Unowned, owners.Uncovered)
@@ -201,7 +201,7 @@ func mqPending(a *App) *cobra.Command {
 		Needs("a topic", "a group"), func(ctx context.Context, at topicPath, args []string) error {
 			q := at.kind(url.Values{"order": {order}, "minIdleMs": {strconv.FormatInt(idle.Milliseconds(), 10)}})
 			return listed(ctx, a, at.path("groups", args[0], "pending"), l, q, "PARTITION\tENTRY\tCONSUMER\tIDLE\tDELIVERIES", func(p wire.Pending) []any {
-				return []any{p.Partition, clean(p.ID), clean(p.Consumer), millis(p.IdleMs), p.Deliveries}
+				return []any{p.Partition, Clean(p.ID), Clean(p.Consumer), millis(p.IdleMs), p.Deliveries}
 			})
 		})
 	l = newListing(c, 50, "entries")
@@ -214,7 +214,7 @@ func mqInFlight(a *App) *cobra.Command {
 	return topicVerb("inflight TOPIC GROUP", "list consumers with what they have in hand", Needs("a topic", "a group"),
 		func(ctx context.Context, at topicPath, args []string) error {
 			return whole(ctx, a, at.url(nil, "groups", args[0], "inflight"), "PARTITION\tCONSUMER\tLIVE\tPENDING\tIDLE", func(c wire.Consumer) []any {
-				return []any{c.Partition, clean(c.Consumer), c.Live, c.Pending, millis(c.IdleMs)}
+				return []any{c.Partition, Clean(c.Consumer), c.Live, c.Pending, millis(c.IdleMs)}
 			})
 		})
 }
@@ -236,9 +236,9 @@ func mqRecent(a *App) *cobra.Command {
 func messageRow(m wire.Message) []any {
 	payload := blob(m.Payload, 60)
 	if m.Problem != "" {
-		payload = "unreadable: " + short(m.Problem, 60)
+		payload = "unreadable: " + Short(m.Problem, 60)
 	}
-	return []any{m.Partition, clean(m.ID), word(m.UUID), key(m.Key, 30), day(m.PublishedAt), m.Failed, payload}
+	return []any{m.Partition, Clean(m.ID), word(m.UUID), key(m.Key, 30), day(m.PublishedAt), m.Failed, payload}
 }
 
 func mqTrim(a *App) *cobra.Command {
@@ -331,10 +331,10 @@ func mqDelete(a *App) *cobra.Command {
 			if err := a.confirm("Delete " + what + " for good?"); err != nil {
 				return err
 			}
-			if err := a.gateway().Delete(ctx, path); err != nil {
+			if err := a.Gateway().Delete(ctx, path); err != nil {
 				return err
 			}
-			return One(a, map[string]string{"deleted": what}, func(w io.Writer) { _, _ = fmt.Fprintf(w, "deleted %s\n", clean(what)) })
+			return One(a, map[string]string{"deleted": what}, func(w io.Writer) { _, _ = fmt.Fprintf(w, "deleted %s\n", Clean(what)) })
 		})
 	c.Flags().BoolVar(&force, "force", false, "although members live")
 	return c
@@ -346,13 +346,13 @@ func mqStatus(a *App) *cobra.Command {
 		path := "/internal/mq/status?ids=" + url.QueryEscape(strings.Join(ids, ","))
 		return whole(ctx, a, path, "MESSAGE\tSTATE\tUPDATED\tERROR", func(m wire.MessageStatus) []any {
 			if m.Status == nil {
-				return []any{clean(m.ID), "unknown or expired", "-", ""}
+				return []any{Clean(m.ID), "unknown or expired", "-", ""}
 			}
 			reason := ""
 			if m.Status.Error != nil {
-				reason = short(m.Status.Error.Type+": "+m.Status.Error.Message, 80)
+				reason = Short(m.Status.Error.Type+": "+m.Status.Error.Message, 80)
 			}
-			return []any{clean(m.ID), clean(m.Status.State), m.Status.UpdatedAt.Local().Format(time.DateTime), reason}
+			return []any{Clean(m.ID), Clean(m.Status.State), m.Status.UpdatedAt.Local().Format(time.DateTime), reason}
 		})
 	})
 }

@@ -42,7 +42,7 @@ func groups(a *App) *cobra.Command {
 				if g.Permanent {
 					cure = "none by retry"
 				}
-				return []any{clean(g.GroupID), g.Tasks, g.Failures, g.LastAt.Local().Format(time.DateTime), word(g.ErrorCode), cure, long(g.Pattern, 80)}
+				return []any{Clean(g.GroupID), g.Tasks, g.Failures, g.LastAt.Local().Format(time.DateTime), word(g.ErrorCode), cure, Long(g.Pattern, 80)}
 			})
 		})
 	l = newListing(c, 50, "groups")
@@ -74,11 +74,11 @@ func errorCodes(a *App) *cobra.Command {
 		var doc struct {
 			Codes map[string]errorKind `json:"x-error-codes"`
 		}
-		if err := a.gateway().Get(ctx, "/openapi.json", &doc); err != nil {
+		if err := a.Gateway().Get(ctx, "/openapi.json", &doc); err != nil {
 			return err
 		}
 		if len(doc.Codes) == 0 {
-			return fmt.Errorf("%s/openapi.json has no error codes: it is no millweir gateway, or an older one", a.server)
+			return fmt.Errorf("%s/openapi.json has no error codes: it is no millweir gateway, or an older one", a.Server)
 		}
 		if len(args) == 1 {
 			code := strings.ToUpper(args[0])
@@ -102,7 +102,7 @@ func errorCodes(a *App) *cobra.Command {
 			all = append(all, kind)
 		}
 		return Table(a, all, "CODE\tSTATUS\tMESSAGE\tREMEDY", func(k errorKind) []any {
-			return []any{clean(k.Code), k.Status, long(k.Message, 80), long(k.Remedy, 120)}
+			return []any{Clean(k.Code), k.Status, Long(k.Message, 80), Long(k.Remedy, 120)}
 		})
 	})
 }
@@ -115,10 +115,10 @@ func tasksWait(a *App) *cobra.Command {
 		if (len(ids) == 0) == (filter == "") {
 			return Usage("needs either task ids or --filter")
 		}
-		ctx, stop := withTimeout(ctx, timeout)
+		ctx, stop := WithTimeout(ctx, timeout)
 		defer stop()
 		if filter != "" {
-			found, err := client.List[wire.Task](ctx, a.gateway(), "/api/knowledge/tasks", url.Values{"filter": {filter}}, mostWaited+1)
+			found, err := client.List[wire.Task](ctx, a.Gateway(), "/api/knowledge/tasks", url.Values{"filter": {filter}}, mostWaited+1)
 			if err != nil {
 				return err
 			}
@@ -134,7 +134,7 @@ func tasksWait(a *App) *cobra.Command {
 			return err
 		}
 		if err := Table(a, ended, "TASK\tSTATUS\tERROR", func(t wire.Task) []any {
-			return []any{clean(t.TaskID), clean(t.Status), long(t.LastError, 80)}
+			return []any{Clean(t.TaskID), Clean(t.Status), Long(t.LastError, 80)}
 		}); err != nil {
 			return err
 		}
@@ -166,7 +166,7 @@ func (a *App) waitFor(ctx context.Context, ids []string) ([]wire.Task, error) {
 		wg.Go(func() {
 			defer func() { <-slots }()
 			var err error
-			if ended[i], err = a.gateway().Watch(ctx, id, func(wire.Task) {}); err != nil {
+			if ended[i], err = a.Gateway().Watch(ctx, id, func(wire.Task) {}); err != nil {
 				stop(fmt.Errorf("%s: %w", id, err)) // the first one counts
 			}
 		})
@@ -185,7 +185,7 @@ func tasksSuspend(a *App) *cobra.Command {
 func tasksResume(a *App) *cobra.Command {
 	return Verb("resume ID…", "let suspended tasks go on (operators)", NeedsSome("task id"), func(ctx context.Context, ids []string) error {
 		done, failed := postEach[wire.TaskStep](ctx, a, ids, "resume", func(id string) string { return "/internal/tasks/" + url.PathEscape(id) + "/resume" })
-		return cmp.Or(failed, Table(a, done, "TASK\tSTATUS", func(t wire.TaskStep) []any { return []any{clean(t.TaskID), clean(t.Status)} }))
+		return cmp.Or(failed, Table(a, done, "TASK\tSTATUS", func(t wire.TaskStep) []any { return []any{Clean(t.TaskID), Clean(t.Status)} }))
 	})
 }
 
@@ -230,11 +230,11 @@ func bulkRun(a *App) *cobra.Command {
 func (a *App) confirmBulk(ctx context.Context, wish wire.BulkRequest) error {
 	wish.DryRun = true
 	var would wire.BulkPreview
-	if err := a.gateway().Post(ctx, bulkPath, wish, &would); err != nil {
+	if err := a.Gateway().Post(ctx, bulkPath, wish, &would); err != nil {
 		return err
 	}
 	printPreview(fields{a.Err}, would)
-	return a.confirm(fmt.Sprintf("%s %d task(s)?", clean(wish.Action), would.Eligible))
+	return a.confirm(fmt.Sprintf("%s %d task(s)?", Clean(wish.Action), would.Eligible))
 }
 
 // printPreview writes what an operation would do.
@@ -244,7 +244,7 @@ func printPreview(f fields, p wire.BulkPreview) {
 	f.line("skipped", reasons(p.Skipped))
 	f.line("refused", reasons(p.Refused))
 	for _, t := range p.Sample {
-		_, _ = fmt.Fprintf(f, "  %s  %s  %s\n", clean(t.TaskID), clean(t.Status), short(t.LastError, 80))
+		_, _ = fmt.Fprintf(f, "  %s  %s  %s\n", Clean(t.TaskID), Clean(t.Status), Short(t.LastError, 80))
 	}
 }
 
@@ -278,7 +278,7 @@ func operationStatus(s taskstate.Status) string {
 	case taskstate.StatusCancelled:
 		return "stopped"
 	}
-	return clean(s)
+	return Clean(s)
 }
 
 // progressOf is how many tasks of how many are done.
@@ -294,7 +294,7 @@ func bulkList(a *App) *cobra.Command {
 	c := Verb("list [--limit N]", "list operations, newest first", Needs(), func(ctx context.Context, _ []string) error {
 		return listed(ctx, a, bulkPath, l, nil, "OPERATION\tACTION\tSTATUS\tDONE\tFAILED\tCREATED\tFILTER", func(o wire.BulkOperation) []any {
 			return []any{
-				clean(o.OperationID), clean(o.Action), operationStatus(o.Status), progressOf(o), o.Failed, o.CreatedAt.Local().Format(time.DateTime), long(o.Filter, 60),
+				Clean(o.OperationID), Clean(o.Action), operationStatus(o.Status), progressOf(o), o.Failed, o.CreatedAt.Local().Format(time.DateTime), Long(o.Filter, 60),
 			}
 		})
 	})
@@ -316,7 +316,7 @@ func savedViews(a *App) *cobra.Command {
 func viewsList(a *App) *cobra.Command {
 	return Verb("list", "list saved views", Needs(), func(ctx context.Context, _ []string) error {
 		var all wire.List[wire.View]
-		if err := a.gateway().Get(ctx, viewsPath, &all); err != nil {
+		if err := a.Gateway().Get(ctx, viewsPath, &all); err != nil {
 			return err
 		}
 		return Table(a, all.Items, "VIEW\tNAME\tSHARED\tFILTER", viewRow)
@@ -329,7 +329,7 @@ func viewRow(v wire.View) []any {
 	if v.Shared {
 		shared = "yes"
 	}
-	return []any{clean(v.ViewID), clean(v.Name), shared, long(v.Filter, 80)}
+	return []any{Clean(v.ViewID), Clean(v.Name), shared, Long(v.Filter, 80)}
 }
 
 func viewsSave(a *App) *cobra.Command {
@@ -349,7 +349,7 @@ func viewsSave(a *App) *cobra.Command {
 
 func viewsDelete(a *App) *cobra.Command {
 	return Verb("delete VIEW", "delete a saved view, by its id", Needs("a view id"), func(ctx context.Context, args []string) error {
-		if err := a.gateway().Delete(ctx, viewsPath+"/"+url.PathEscape(args[0])); err != nil {
+		if err := a.Gateway().Delete(ctx, viewsPath+"/"+url.PathEscape(args[0])); err != nil {
 			return err
 		}
 		return Table(a, []removed{{args[0], true}}, "ID\tDELETED", removedRow)
@@ -369,7 +369,7 @@ type overviewOf struct {
 func top(a *App) *cobra.Command {
 	var once bool
 	c := Verb("top [--once]", "show work and queues: counts, the oldest that waits, what runs; until Ctrl-C", Needs(), func(ctx context.Context, _ []string) error {
-		if a.output == "json" && !once {
+		if a.Output == "json" && !once {
 			return Usage("-o json goes with --once; without it there is no end: use -o jsonl")
 		}
 		show := func() error {
@@ -392,14 +392,14 @@ func top(a *App) *cobra.Command {
 func (a *App) lookAround(ctx context.Context) (o overviewOf, err error) {
 	o.At = time.Now().UTC()
 	for path, into := range map[string]any{"/internal/tasks/stats": &o.Stats, "/internal/outbox": &o.Outbox} {
-		if err := a.gateway().Get(ctx, path, into); err != nil && exitCode(ctx, err) != ExitAuth && exitCode(ctx, err) != ExitNotFound {
+		if err := a.Gateway().Get(ctx, path, into); err != nil && exitCode(ctx, err) != ExitAuth && exitCode(ctx, err) != ExitNotFound {
 			return o, err
 		}
 	}
-	if o.Running, err = client.List[wire.Task](ctx, a.gateway(), "/api/knowledge/tasks", url.Values{"status": {"RUNNING"}}, runningShown); err != nil {
+	if o.Running, err = client.List[wire.Task](ctx, a.Gateway(), "/api/knowledge/tasks", url.Values{"status": {"RUNNING"}}, runningShown); err != nil {
 		return o, err
 	}
-	waiting, err := client.List[wire.Task](ctx, a.gateway(), "/api/knowledge/tasks", url.Values{"status": {"QUEUED,RETRYING"}, "sort": {"createdAt"}}, 1)
+	waiting, err := client.List[wire.Task](ctx, a.Gateway(), "/api/knowledge/tasks", url.Values{"status": {"QUEUED,RETRYING"}, "sort": {"createdAt"}}, 1)
 	if len(waiting) > 0 {
 		o.Oldest = &waiting[0]
 	}
@@ -408,12 +408,12 @@ func (a *App) lookAround(ctx context.Context) (o overviewOf, err error) {
 
 // printOverview writes it for people.
 func (a *App) printOverview(w io.Writer, o overviewOf) {
-	_, _ = fmt.Fprintf(w, "%s  %s\n\n", o.At.Local().Format(time.DateTime), clean(a.server))
+	_, _ = fmt.Fprintf(w, "%s  %s\n\n", o.At.Local().Format(time.DateTime), Clean(a.Server))
 	if o.Stats != nil {
 		var counts []string
 		for _, s := range slices.Sorted(maps.Keys(o.Stats.Counts)) {
 			if n, recent := o.Stats.Counts[s], o.Stats.Recent[s]; n != 0 || recent != 0 {
-				counts = append(counts, fmt.Sprintf("%s %d (+%d/h)", clean(s), n, recent))
+				counts = append(counts, fmt.Sprintf("%s %d (+%d/h)", Clean(s), n, recent))
 			}
 		}
 		f := fields{w}
@@ -431,15 +431,15 @@ func (a *App) printOverview(w io.Writer, o overviewOf) {
 		fields{w}.line("oldest", fmt.Sprintf("%s %s waits since %s", t.TaskID, t.Status, t.CreatedAt.Local().Format(time.DateTime)))
 	}
 	_, _ = fmt.Fprintln(w)
-	r := newRows(a, "RUNNING\tSTAGE\tPROGRESS\tSEGMENTS\tATTEMPT\tSINCE", func(t wire.Task) []any {
+	r := NewRows(a, "RUNNING\tSTAGE\tPROGRESS\tSEGMENTS\tATTEMPT\tSINCE", func(t wire.Task) []any {
 		return []any{
-			clean(t.TaskID), clean(t.Stage), fmt.Sprintf("%d%%", t.Progress), fmt.Sprintf("%d/%d", t.ProcessedSegments, t.TotalSegments), t.AttemptCount + 1,
+			Clean(t.TaskID), Clean(t.Stage), fmt.Sprintf("%d%%", t.Progress), fmt.Sprintf("%d/%d", t.ProcessedSegments, t.TotalSegments), t.AttemptCount + 1,
 			t.UpdatedAt.Local().Format(time.DateTime),
 		}
 	})
-	r.w = w
+	r.W = w
 	for _, t := range o.Running {
-		_ = r.add(t)
+		_ = r.Add(t)
 	}
-	_ = r.end()
+	_ = r.End()
 }

@@ -25,7 +25,7 @@ func workersList(a *App) *cobra.Command {
 	c := Verb("list [--watch]", "list processes that lived in the last hour", Needs(), func(ctx context.Context, _ []string) error {
 		return a.shownAgain(ctx, watch, func() error {
 			var all wire.List[wire.Worker]
-			if err := a.gateway().Get(ctx, workersPath, &all); err != nil {
+			if err := a.Gateway().Get(ctx, workersPath, &all); err != nil {
 				return err
 			}
 			return Table(a, all.Items, "WORKER\tSTATE\tRUNNING\tSLOTS\tLEASE UNTIL\tSTARTED", workerRow)
@@ -44,7 +44,7 @@ func workerRow(w wire.Worker) []any {
 	if w.Slots != nil {
 		slots = strconv.Itoa(*w.Slots)
 	}
-	return []any{clean(w.Name), workerState(w), running, slots, day(wire.NullTime(w.LeaseUntil)), day(wire.NullTime(w.StartedAt))}
+	return []any{Clean(w.Name), workerState(w), running, slots, day(wire.NullTime(w.LeaseUntil)), day(wire.NullTime(w.StartedAt))}
 }
 
 // workerState is what a process does, in one word or two.
@@ -71,8 +71,8 @@ type asked struct {
 func workersStep(a *App, step string, drains bool, about string) *cobra.Command {
 	return Verb(step+" WORKER…", about, NeedsSome("worker"), func(ctx context.Context, names []string) error {
 		done, failed := forEach(names, step, func(name string) (asked, error) {
-			return asked{name, drains}, a.gateway().Post(ctx, workersPath+"/"+url.PathEscape(name)+"/"+step, nil, nil)
+			return asked{name, drains}, a.Gateway().Post(ctx, workersPath+"/"+url.PathEscape(name)+"/"+step, nil, nil)
 		})
-		return cmp.Or(failed, Table(a, done, "WORKER\tDRAINS", func(w asked) []any { return []any{clean(w.Name), w.Drains} }))
+		return cmp.Or(failed, Table(a, done, "WORKER\tDRAINS", func(w asked) []any { return []any{Clean(w.Name), w.Drains} }))
 	})
 }
