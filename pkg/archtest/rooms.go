@@ -205,7 +205,7 @@ var homes = []home{
 	{"github.com/xdg-go/scram/...", []string{"pkg/ingestq/kafkaq"}, "an adapter has one library"},
 	{"github.com/twmb/franz-go/...", []string{"pkg/ingestq/kafkaq/embedded"}, "the imitation is for the all-in-one"},
 	{"github.com/spf13/cobra/...", []string{"services/millweir/..."}, "the command line only"},
-	{"github.com/vbauerster/mpb/v8/...", []string{"services/millweir/cli"}, "progress is drawn in one place"},
+	{"github.com/vbauerster/mpb/v8/...", []string{"services/millweir/submit"}, "progress is drawn in one place"},
 	{"github.com/itchyny/gojq", []string{"services/millweir/cli"}, "output is filtered in one place"},
 	{"os/signal", []string{"pkg/process"}, "only pkg/process listens to signals"},
 	{"log", nil, "log with slog"},

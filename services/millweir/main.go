@@ -12,6 +12,7 @@ import (
 	"github.com/millweir/millweir/services/millweir/admin"
 	"github.com/millweir/millweir/services/millweir/cli"
 	"github.com/millweir/millweir/services/millweir/dev"
+	"github.com/millweir/millweir/services/millweir/submit"
 )
 
 func main() {
@@ -23,7 +24,7 @@ func main() {
 		if len(os.Args) > 1 && os.Args[1] == "dev" {
 			return dev.Run(ctx, os.Args[2:], os.Stdout, os.Stderr)
 		}
-		return cli.Run(ctx, cli.Process(), os.Args[1:], cli.Commands, admin.Commands, devCommand)
+		return cli.Run(ctx, cli.Process(), os.Args[1:], cli.Commands, submit.Commands, admin.Commands, devCommand)
 	})
 }
 

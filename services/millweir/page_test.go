@@ -16,6 +16,7 @@ import (
 
 	"github.com/millweir/millweir/services/millweir/admin"
 	"github.com/millweir/millweir/services/millweir/cli"
+	"github.com/millweir/millweir/services/millweir/submit"
 )
 
 var (
@@ -28,7 +29,7 @@ const page = "../../deploy/docs/cli.md"
 
 // commandLine is what Run runs, in an empty environment.
 func commandLine() *cobra.Command {
-	root := cli.Root(&cli.App{IO: cli.IO{Out: io.Discard, Err: io.Discard, Getenv: func(string) string { return "" }}}, cli.Commands, admin.Commands, devCommand)
+	root := cli.Root(&cli.App{IO: cli.IO{Out: io.Discard, Err: io.Discard, Getenv: func(string) string { return "" }}}, cli.Commands, submit.Commands, admin.Commands, devCommand)
 	root.InitDefaultHelpCmd()
 	root.DisableAutoGenTag = true
 	return root

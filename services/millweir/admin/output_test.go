@@ -18,6 +18,7 @@ import (
 
 	"github.com/millweir/millweir/pkg/ingestq/kafkaq/embedded"
 	"github.com/millweir/millweir/services/millweir/cli"
+	"github.com/millweir/millweir/services/millweir/submit"
 )
 
 // samples are arguments with which every command does something; a new command needs a row.
@@ -79,7 +80,7 @@ func TestEveryCommandWritesWhatItIsAskedFor(t *testing.T) {
 		std := cli.IO{In: strings.NewReader(""), Out: &o, Err: &e, ConfigDir: config, Getenv: func(k string) string {
 			return map[string]string{"MILLWEIR_SERVER": gateway.URL}[k]
 		}}
-		code := cli.Run(t.Context(), std, args, cli.Commands, Commands)
+		code := cli.Run(t.Context(), std, args, cli.Commands, submit.Commands, Commands)
 		return code, o.String(), e.String()
 	}
 	code, _, errs := do("config", "set", "server", gateway.URL)

@@ -1,6 +1,7 @@
-// Package cli is the millweir command: it submits documents, watches and mends tasks, searches, and shows queues.
+// Package cli is the millweir command: it watches and mends tasks, searches, and shows queues.
 //
-// Its verbs talk to the gateway by HTTP alone; those that open a database themselves are in package admin.
+// Its verbs talk to the gateway by HTTP alone; those that send files are in package submit, those that open a database
+// themselves in package admin.
 package cli
 
 import (
@@ -60,7 +61,7 @@ func Process() IO {
 
 // Commands are the verbs that need nothing but a gateway.
 func Commands(a *App) []*cobra.Command {
-	return []*cobra.Command{submit(a), mirror(a), apply(a), documents(a), tasks(a), outbox(a), deadLetters(a), search(a), bases(a), operations(a), savedViews(a), groups(a), errorCodes(a), top(a), topics(a), checks(a), workers(a), config(a)}
+	return []*cobra.Command{apply(a), documents(a), tasks(a), outbox(a), deadLetters(a), search(a), bases(a), operations(a), savedViews(a), groups(a), errorCodes(a), top(a), topics(a), checks(a), workers(a), config(a)}
 }
 
 // Run runs the verb that args name and returns the exit code. verbs add theirs to the command line.

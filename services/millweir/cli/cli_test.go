@@ -8,8 +8,6 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
-	"os"
-	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -19,6 +17,7 @@ import (
 	"github.com/millweir/millweir/pkg/wire"
 	"github.com/millweir/millweir/services/millweir/admin"
 	"github.com/millweir/millweir/services/millweir/cli"
+	"github.com/millweir/millweir/services/millweir/submit"
 )
 
 // bundle is one command line beside a gateway of the test's own.
@@ -49,7 +48,7 @@ func (b *bundle) run(ctx context.Context, args ...string) int {
 	b.out.Reset()
 	b.err.Reset()
 	std := cli.IO{In: strings.NewReader(b.in), Out: &b.out, Err: &b.err, Terminal: b.terminal, Width: b.width, CacheDir: b.cache, ConfigDir: b.config, Getenv: func(k string) string { return b.env[k] }}
-	return cli.Run(ctx, std, args, cli.Commands, admin.Commands)
+	return cli.Run(ctx, std, args, cli.Commands, submit.Commands, admin.Commands)
 }
 
 // reply returns JSON.
@@ -202,44 +201,6 @@ func TestWatchGivesUp(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	require.Equal(t, cli.ExitInterrupted, b.run(ctx, "tasks", "watch", "x"))
-}
-
-func TestSubmitSendsFilesAndWaits(t *testing.T) {
-	t.Parallel()
-	b := setup(t)
-	dir := t.TempDir()
-	good, bad := filepath.Join(dir, "good.txt"), filepath.Join(dir, "bad.txt")
-	require.NoError(t, os.WriteFile(good, []byte("good text"), 0o600))
-	require.NoError(t, os.WriteFile(bad, []byte("bad text"), 0o600))
-	b.mux.HandleFunc("POST /api/knowledge/documents/upload-async", func(w http.ResponseWriter, r *http.Request) {
-		require.NoError(t, r.ParseMultipartForm(1<<20))
-		require.Equal(t, "notes", r.FormValue("knowledgeBase"))
-		name := r.MultipartForm.File["file"][0].Filename
-		reply(w, 202, aTask(strings.TrimSuffix(name, ".txt"), "QUEUED"))
-	})
-	for id, end := range map[string]string{"good": "SUCCEEDED", "bad": "DEAD"} {
-		b.mux.HandleFunc("GET /api/knowledge/tasks/"+id+"/events", func(w http.ResponseWriter, _ *http.Request) { events(w, id, "RUNNING", end) })
-	}
-	require.Equal(t, cli.ExitOK, b.run(t.Context(), "submit", good, "--kb", "notes", "--wait"))
-	require.Contains(t, b.err.String(), "SUCCEEDED")
-	require.Equal(t, cli.ExitFailed, b.run(t.Context(), "submit", good, bad, "--kb", "notes", "--wait", "-o", "json"))
-	var got []struct {
-		Task  *wire.AcceptedTask
-		Error string
-	}
-	require.NoError(t, json.Unmarshal(b.out.Bytes(), &got))
-	require.EqualValues(t, "SUCCEEDED", got[0].Task.Status)
-	require.Contains(t, got[1].Error, "DEAD")
-	require.Equal(t, cli.ExitOK, b.run(t.Context(), "submit", good, "--kb", "notes"), "without --wait the upload is all")
-	require.Equal(t, cli.ExitBadInput, b.run(t.Context(), "submit", filepath.Join(dir, "none.txt"), "--kb", "notes"))
-	require.Equal(t, cli.ExitOK, b.run(t.Context(), "submit", dir, "--kb", "notes"), "a folder is what is in it")
-	require.Contains(t, b.err.String(), "2 files: 2 accepted\n")
-	b.terminal = true
-	require.Equal(t, cli.ExitOK, b.run(t.Context(), "submit", good, "--kb", "notes", "--wait"))
-	require.Contains(t, b.err.String(), "A\x1b[J", "bars are redrawn on a terminal")
-	b.env["NO_COLOR"] = "1"
-	require.Equal(t, cli.ExitOK, b.run(t.Context(), "submit", good, "--kb", "notes", "--wait"))
-	require.NotContains(t, b.err.String(), "\x1b[32m")
 }
 
 func TestCancelAsks(t *testing.T) {

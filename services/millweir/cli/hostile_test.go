@@ -21,6 +21,7 @@ import (
 
 	"github.com/millweir/millweir/pkg/wire"
 	"github.com/millweir/millweir/services/millweir/cli"
+	"github.com/millweir/millweir/services/millweir/submit"
 )
 
 // verbs are command lines that each ask the gateway something; canned has what it says.
@@ -123,7 +124,7 @@ func TestLostOutputIsAnError(t *testing.T) {
 		for _, output := range []string{"table", "json", "jsonl"} {
 			var said strings.Builder
 			std := cli.IO{In: strings.NewReader(""), Out: broken{}, Err: &said, Getenv: func(k string) string { return b.env[k] }}
-			code := cli.Run(t.Context(), std, append(strings.Fields(verb), "-o", output), cli.Commands)
+			code := cli.Run(t.Context(), std, append(strings.Fields(verb), "-o", output), cli.Commands, submit.Commands)
 			require.NotZero(t, code, "%s -o %s", verb, output)
 			require.Contains(t, said.String(), "no space left", "%s -o %s", verb, output)
 		}

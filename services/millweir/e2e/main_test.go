@@ -16,6 +16,7 @@ import (
 	"github.com/millweir/millweir/services/millweir/admin"
 	"github.com/millweir/millweir/services/millweir/cli"
 	"github.com/millweir/millweir/services/millweir/dev"
+	"github.com/millweir/millweir/services/millweir/submit"
 	"github.com/millweir/millweir/services/telegram-gateway/telegram"
 )
 
@@ -44,7 +45,7 @@ func TestMain(m *testing.M) {
 	case "millweir":
 		process.Command(func(ctx context.Context) int {
 			std := cli.IO{In: os.Stdin, Out: os.Stdout, Err: os.Stderr, Getenv: os.Getenv}
-			return cli.Run(ctx, std, os.Args[1:], cli.Commands, admin.Commands)
+			return cli.Run(ctx, std, os.Args[1:], cli.Commands, submit.Commands, admin.Commands)
 		})
 	}
 	labserver.Main(m, func() error { return goleak.Find(goleak.IgnoreTopFunction(labserver.Watcher)) })

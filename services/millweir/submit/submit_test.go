@@ -1,4 +1,4 @@
-package cli_test
+package submit_test
 
 import (
 	"bytes"
@@ -20,7 +20,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/millweir/millweir/pkg/wire"
 	"github.com/millweir/millweir/services/millweir/cli"
+	"github.com/millweir/millweir/services/millweir/submit"
 )
 
 // received is what a gateway of the test's own was sent.
@@ -72,6 +74,44 @@ func tree(t *testing.T, names ...string) string {
 	return dir
 }
 
+func TestSubmitSendsFilesAndWaits(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	dir := t.TempDir()
+	good, bad := filepath.Join(dir, "good.txt"), filepath.Join(dir, "bad.txt")
+	require.NoError(t, os.WriteFile(good, []byte("good text"), 0o600))
+	require.NoError(t, os.WriteFile(bad, []byte("bad text"), 0o600))
+	b.mux.HandleFunc("POST /api/knowledge/documents/upload-async", func(w http.ResponseWriter, r *http.Request) {
+		require.NoError(t, r.ParseMultipartForm(1<<20))
+		require.Equal(t, "notes", r.FormValue("knowledgeBase"))
+		name := r.MultipartForm.File["file"][0].Filename
+		reply(w, 202, aTask(strings.TrimSuffix(name, ".txt"), "QUEUED"))
+	})
+	for id, end := range map[string]string{"good": "SUCCEEDED", "bad": "DEAD"} {
+		b.mux.HandleFunc("GET /api/knowledge/tasks/"+id+"/events", func(w http.ResponseWriter, _ *http.Request) { events(w, id, "RUNNING", end) })
+	}
+	require.Equal(t, cli.ExitOK, b.run(t.Context(), "submit", good, "--kb", "notes", "--wait"))
+	require.Contains(t, b.err.String(), "SUCCEEDED")
+	require.Equal(t, cli.ExitFailed, b.run(t.Context(), "submit", good, bad, "--kb", "notes", "--wait", "-o", "json"))
+	var got []struct {
+		Task  *wire.AcceptedTask
+		Error string
+	}
+	require.NoError(t, json.Unmarshal(b.out.Bytes(), &got))
+	require.EqualValues(t, "SUCCEEDED", got[0].Task.Status)
+	require.Contains(t, got[1].Error, "DEAD")
+	require.Equal(t, cli.ExitOK, b.run(t.Context(), "submit", good, "--kb", "notes"), "without --wait the upload is all")
+	require.Equal(t, cli.ExitBadInput, b.run(t.Context(), "submit", filepath.Join(dir, "none.txt"), "--kb", "notes"))
+	require.Equal(t, cli.ExitOK, b.run(t.Context(), "submit", dir, "--kb", "notes"), "a folder is what is in it")
+	require.Contains(t, b.err.String(), "2 files: 2 accepted\n")
+	b.terminal = true
+	require.Equal(t, cli.ExitOK, b.run(t.Context(), "submit", good, "--kb", "notes", "--wait"))
+	require.Contains(t, b.err.String(), "A\x1b[J", "bars are redrawn on a terminal")
+	b.env["NO_COLOR"] = "1"
+	require.Equal(t, cli.ExitOK, b.run(t.Context(), "submit", good, "--kb", "notes", "--wait"))
+	require.NotContains(t, b.err.String(), "\x1b[32m")
+}
+
 // A folder is all that people put into it, and nothing that systems left there.
 func TestSubmitTakesFoldersAndPatterns(t *testing.T) {
 	t.Parallel()
@@ -108,7 +148,7 @@ func TestSubmitOfStandardInput(t *testing.T) {
 		return n == 1
 	})
 	b.in = "piped text"
-	for _, wrong := range [][]string{{"submit", "-"}, {"submit", "-", "x", "--name", "a"}, {"submit", "testdata/a.txt", "--name", "a"}} {
+	for _, wrong := range [][]string{{"submit", "-"}, {"submit", "-", "x", "--name", "a"}, {"submit", "../cli/testdata/a.txt", "--name", "a"}} {
 		require.Equal(t, cli.ExitUsage, b.run(t.Context(), wrong...), wrong)
 	}
 	require.Zero(t, b.run(t.Context(), "submit", "-", "--name", "note.txt"), b.err.String())
@@ -187,7 +227,8 @@ func TestJournalsThatAreNone(t *testing.T) {
 	b := setup(t)
 	got := b.uploads(t, nil)
 	dir := tree(t, "a.txt", "b.txt")
-	letter := write(t, "letter.txt", "Dear Anna,\n")
+	letter := filepath.Join(t.TempDir(), "letter.txt")
+	put(t, letter, "Dear Anna,\n")
 	for _, file := range []string{letter, dir, filepath.Join(dir, "a.txt/x")} {
 		for _, resume := range []string{"--resume=false", "--resume"} {
 			code := b.run(t.Context(), "submit", dir, "--journal", file, resume)
@@ -265,7 +306,7 @@ func TestRetryAfterThatIsTooLong(t *testing.T) {
 			w.WriteHeader(http.StatusTooManyRequests)
 			return true
 		})
-		require.Equal(t, cli.ExitRateLimited, b.run(t.Context(), "submit", "testdata/a.txt"), header)
+		require.Equal(t, cli.ExitRateLimited, b.run(t.Context(), "submit", "../cli/testdata/a.txt"), header)
 	}
 }
 
@@ -284,7 +325,7 @@ func TestSubmitOfManyFilesKeepsLittle(t *testing.T) {
 	}
 	var out counter
 	std := cli.IO{In: strings.NewReader(""), Out: &out, Err: io.Discard, Getenv: func(k string) string { return b.env[k] }}
-	require.Zero(t, cli.Run(t.Context(), std, args, cli.Commands))
+	require.Zero(t, cli.Run(t.Context(), std, args, submit.Commands))
 	require.Equal(t, files, out.lines)
 	require.Less(t, out.most, uint64(160<<20), "bytes of the heap at most")
 }

@@ -1,4 +1,4 @@
-package cli
+package submit
 
 import (
 	"cmp"
@@ -10,6 +10,7 @@ import (
 	"strings"
 	"text/tabwriter"
 
+	"github.com/millweir/millweir/services/millweir/cli"
 	"github.com/millweir/millweir/services/millweir/client"
 )
 
@@ -73,7 +74,7 @@ func (t *tally) add(r submitted, cut bool) {
 // causeOf is the code of a failure and what to do about it.
 func causeOf(err error) (code, remedy string) {
 	var refused *client.Error
-	var ended *EndedError
+	var ended *cli.EndedError
 	switch {
 	case errors.As(err, &refused):
 		return refused.Code, refused.Remedy
@@ -115,7 +116,7 @@ func (t *tally) write(w io.Writer, skips map[string]int) {
 	for _, c := range slices.SortedFunc(maps.Values(t.causes), func(a, b *cause) int {
 		return cmp.Or(b.count-a.count, strings.Compare(a.code, b.code))
 	}) {
-		_, _ = fmt.Fprintf(table, "%s\t%d\t%s\t%s\n", Clean(c.code), c.count, Clean(c.file), cmp.Or(Clean(c.remedy), "-"))
+		_, _ = fmt.Fprintf(table, "%s\t%d\t%s\t%s\n", cli.Clean(c.code), c.count, cli.Clean(c.file), cmp.Or(cli.Clean(c.remedy), "-"))
 	}
 	_ = table.Flush()
 }

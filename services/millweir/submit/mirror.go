@@ -1,4 +1,4 @@
-package cli
+package submit
 
 import (
 	"cmp"
@@ -15,6 +15,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/millweir/millweir/services/millweir/cli"
 	"github.com/millweir/millweir/services/millweir/client"
 )
 
@@ -41,7 +42,7 @@ func stampOf(info fs.FileInfo) stamp { return stamp{info.Size(), info.ModTime().
 // network drives and when there are many.
 type mirrored struct {
 	*sender
-	app         *App
+	app         *cli.App
 	dir         string // absolute
 	interval    time.Duration
 	parallel    int
@@ -49,28 +50,28 @@ type mirrored struct {
 	seen        map[string]stamp  // of files that changed a moment ago
 	refused     map[string]stamp  // of files that the gateway will never take as they are
 	warned      map[string]string // the last warning about a path, which is not repeated
-	out         *Rows[change]
+	out         *cli.Rows[change]
 	mu          sync.Mutex // guards what follows, and out
 	failures    int
 	end         error
 }
 
 // mirror keeps a folder in a knowledge base: what is added and edited is sent, and what is deleted is deleted when --delete is said.
-func mirror(a *App) *cobra.Command {
+func mirror(a *cli.App) *cobra.Command {
 	var kb, journalFile string
 	var once, deletes bool
 	var interval time.Duration
 	var parallel int
-	c := Verb("watch DIR [--kb NAME] [--delete] [--once]", "keep a folder in a knowledge base: adds, edits and, with --delete, deletes", Needs("a folder"),
+	c := cli.Verb("watch DIR [--kb NAME] [--delete] [--once]", "keep a folder in a knowledge base: adds, edits and, with --delete, deletes", cli.Needs("a folder"),
 		func(ctx context.Context, args []string) error {
 			if interval < leastInterval {
-				return Usage(fmt.Sprintf("--interval %s: at least %s", interval, leastInterval))
+				return cli.Usage(fmt.Sprintf("--interval %s: at least %s", interval, leastInterval))
 			}
 			if err := checkParallel(parallel); err != nil {
 				return err
 			}
 			if a.Output == "json" && !once {
-				return Usage("-o json goes with --once; without it there is no end: use -o jsonl")
+				return cli.Usage("-o json goes with --once; without it there is no end: use -o jsonl")
 			}
 			dir, err := filepath.Abs(args[0])
 			if err != nil {
@@ -81,12 +82,12 @@ func mirror(a *App) *cobra.Command {
 				err = fmt.Errorf("%s is no folder", dir)
 			}
 			if err != nil {
-				return BadInput(err)
+				return cli.BadInput(err)
 			}
 			base := cmp.Or(kb, "default")
-			file := cmp.Or(journalFile, a.journalFile("watch", base))
+			file := cmp.Or(journalFile, journalPath(a, "watch", base))
 			if file == "" {
-				return Usage("there is no cache folder for the journal: name one with --journal FILE")
+				return cli.Usage("there is no cache folder for the journal: name one with --journal FILE")
 			}
 			book, err := openJournal(file, a.Server, base, true)
 			if err != nil {
@@ -95,7 +96,7 @@ func mirror(a *App) *cobra.Command {
 			m := &mirrored{
 				sender: &sender{api: a.Gateway(), journal: book, form: map[string]string{"knowledgeBase": kb}}, app: a, dir: dir, interval: interval,
 				parallel: parallel, delete: deletes, now: once, seen: map[string]stamp{}, refused: map[string]stamp{}, warned: map[string]string{},
-				out: NewRows(a, "ACTION\tFILE\tTASK\tERROR", changeRow),
+				out: cli.NewRows(a, "ACTION\tFILE\tTASK\tERROR", changeRow),
 			}
 			if !once {
 				m.out.Block = 1
@@ -115,7 +116,7 @@ func mirror(a *App) *cobra.Command {
 
 // changeRow is a change for people.
 func changeRow(c change) []any {
-	return []any{c.Action, Clean(c.File), cmp.Or(Clean(c.TaskID), "-"), Long(c.Error, 200)}
+	return []any{c.Action, cli.Clean(c.File), cmp.Or(cli.Clean(c.TaskID), "-"), cli.Long(c.Error, 200)}
 }
 
 // run looks until the person goes, or once.
@@ -128,7 +129,7 @@ func (m *mirrored) run(ctx context.Context, once bool) error {
 		case m.end != nil:
 			return m.end
 		case once && m.failures > 0:
-			return Failed(fmt.Errorf("%d changes failed", m.failures))
+			return cli.Failed(fmt.Errorf("%d changes failed", m.failures))
 		case once:
 			return nil
 		}
@@ -306,10 +307,10 @@ func (m *mirrored) fail(ctx context.Context, c change, info fs.FileInfo, err err
 	m.mu.Lock()
 	m.failures++
 	if errors.As(err, &refused) {
-		switch code := RefusalCode(refused.Status); {
-		case code == ExitAuth:
+		switch code := cli.RefusalCode(refused.Status); {
+		case code == cli.ExitAuth:
 			m.end = err
-		case code == ExitBadInput && info != nil:
+		case code == cli.ExitBadInput && info != nil:
 			m.refused[c.File] = stampOf(info)
 		}
 	}

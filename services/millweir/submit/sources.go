@@ -1,4 +1,4 @@
-package cli
+package submit
 
 import (
 	"errors"
@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/millweir/millweir/services/millweir/cli"
 )
 
 // source is one thing to be taken in.
@@ -65,7 +67,7 @@ func expand(arg string, skips map[string]int, yield func(source) bool) bool {
 		err = fmt.Errorf("%s: %w: no file matches", arg, fs.ErrNotExist)
 	}
 	if err != nil {
-		return yield(source{name: arg, path: arg, err: BadInput(err)})
+		return yield(source{name: arg, path: arg, err: cli.BadInput(err)})
 	}
 	for _, path := range found {
 		if hidden(filepath.Base(path)) && !hidden(filepath.Base(arg)) { // as shells do
@@ -167,7 +169,7 @@ func spool(in io.Reader) (path string, err error) {
 	}
 	n, err := io.Copy(f, io.LimitReader(in, maxSpool+1))
 	if err == nil && n > maxSpool {
-		err = BadInput(fmt.Errorf("standard input has more than %d bytes: write it into a file and submit that", maxSpool))
+		err = cli.BadInput(fmt.Errorf("standard input has more than %d bytes: write it into a file and submit that", maxSpool))
 	}
 	if err = errors.Join(err, f.Close()); err != nil {
 		return "", errors.Join(err, os.Remove(f.Name()))

@@ -1,4 +1,4 @@
-package cli_test
+package submit_test
 
 import (
 	"context"

@@ -1,4 +1,4 @@
-package cli
+package submit
 
 import (
 	"context"
@@ -15,6 +15,7 @@ import (
 
 	"github.com/millweir/millweir/pkg/taskstate"
 	"github.com/millweir/millweir/pkg/wire"
+	"github.com/millweir/millweir/services/millweir/cli"
 )
 
 // barWidth is the characters of a progress bar.
@@ -51,7 +52,7 @@ type lines struct {
 func (l *lines) begin(i int, name string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.files[i] = &line{name: Short(filepath.Base(name), 32)}
+	l.files[i] = &line{name: cli.Short(filepath.Base(name), 32)}
 }
 
 func (l *lines) note(i int, state string, percent int) {
@@ -60,14 +61,14 @@ func (l *lines) note(i int, state string, percent int) {
 	}
 }
 
-func (l *lines) set(i int, t wire.Task) { l.show(i, Clean(t.Status), t.Progress, noteOf(t)) }
+func (l *lines) set(i int, t wire.Task) { l.show(i, cli.Clean(t.Status), t.Progress, noteOf(t)) }
 
 func (l *lines) end(i int, r submitted) {
 	switch {
 	case r.err != nil:
-		l.show(i, "failed", 0, Short(r.Error, 80))
+		l.show(i, "failed", 0, cli.Short(r.Error, 80))
 	case r.Task != nil:
-		l.show(i, Clean(r.Task.Status), r.Task.Progress, "")
+		l.show(i, cli.Clean(r.Task.Status), r.Task.Progress, "")
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -95,11 +96,11 @@ func (l *lines) show(i int, state string, percent int, note string) {
 // noteOf says more of a task than its status.
 func noteOf(t wire.Task) string {
 	if t.Status == taskstate.StatusRetrying || t.Status == taskstate.StatusSuspended {
-		return Short(t.LastError, 60)
+		return cli.Short(t.LastError, 60)
 	}
 	note := ""
 	if t.Stage != taskstate.StageNone {
-		note = Clean(t.Stage)
+		note = cli.Clean(t.Stage)
 	}
 	if t.TotalSegments > 0 {
 		note = strings.TrimSpace(fmt.Sprintf("%s %d/%d", note, t.ProcessedSegments, t.TotalSegments))
@@ -200,7 +201,7 @@ func (l *live) paint(text, color string) string {
 }
 
 func (l *live) begin(i int, name string) {
-	b := &liveBar{name: Short(filepath.Base(name), 32)}
+	b := &liveBar{name: cli.Short(filepath.Base(name), 32)}
 	b.say("sending")
 	b.bar = l.container.New(100, mpb.BarStyle().Lbound("[").Filler("#").Tip("").Padding(".").Rbound("]"), mpb.BarWidth(barWidth+2), mpb.BarPriority(i), mpb.BarRemoveOnComplete(),
 		mpb.PrependDecorators(decor.Any(func(decor.Statistics) string { return b.name }, decor.WC{W: 33, C: decor.DindentRight})),
@@ -227,13 +228,13 @@ func (l *live) note(i int, state string, percent int) {
 }
 
 func (l *live) set(i int, t wire.Task) {
-	l.note(i, strings.TrimSpace(fmt.Sprintf("%-10s %s", Clean(t.Status), noteOf(t))), t.Progress)
+	l.note(i, strings.TrimSpace(fmt.Sprintf("%-10s %s", cli.Clean(t.Status), noteOf(t))), t.Progress)
 }
 
 func (l *live) end(i int, r submitted) {
 	if r.err != nil {
 		l.failed.Add(1)
-		_, _ = fmt.Fprintf(l.above(), "%s: %s\n", Clean(r.File), l.paint(Short(r.Error, 200), "31"))
+		_, _ = fmt.Fprintf(l.above(), "%s: %s\n", cli.Clean(r.File), l.paint(cli.Short(r.Error, 200), "31"))
 	}
 	l.done.Add(1)
 	l.mu.Lock()

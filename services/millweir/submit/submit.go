@@ -1,4 +1,5 @@
-package cli
+// Package submit has the verbs that send files: submit and watch.
+package submit
 
 import (
 	"cmp"
@@ -16,6 +17,7 @@ import (
 
 	"github.com/millweir/millweir/pkg/taskstate"
 	"github.com/millweir/millweir/pkg/wire"
+	"github.com/millweir/millweir/services/millweir/cli"
 	"github.com/millweir/millweir/services/millweir/client"
 )
 
@@ -39,7 +41,7 @@ type submitted struct {
 
 // submission is one run of submit.
 type submission struct {
-	*App
+	*cli.App
 	*sender
 	wait      bool
 	parallel  int
@@ -53,7 +55,7 @@ type submission struct {
 	window   chan struct{}
 	pending  map[int]submitted // by number, behind one that still runs
 	next     int               // the number whose result is shown next
-	rows     *Rows[submitted]
+	rows     *cli.Rows[submitted]
 	tally    tally
 	accepted int // so far, in any order
 	failed   int
@@ -62,32 +64,35 @@ type submission struct {
 	end      error // why no more files are sent
 }
 
+// Commands are the verbs.
+func Commands(a *cli.App) []*cobra.Command { return []*cobra.Command{submit(a), mirror(a)} }
+
 // submit sends files, folders, addresses and standard input; with --wait it follows them to their end.
-func submit(a *App) *cobra.Command {
+func submit(a *cli.App) *cobra.Command {
 	var kb, title, name, journalFile string
-	var meta MetadataFlag
+	var meta cli.MetadataFlag
 	var wait, force, resume bool
 	var timeout time.Duration
 	var parallel, maxErrors int
-	c := Verb("submit PATH… [--kb NAME] [--title TEXT] [--meta KEY=TEXT] [--wait] [--force] [--resume]",
-		"take documents in: files, folders, patterns, addresses, - for standard input", NeedsSome("file"),
+	c := cli.Verb("submit PATH… [--kb NAME] [--title TEXT] [--meta KEY=TEXT] [--wait] [--force] [--resume]",
+		"take documents in: files, folders, patterns, addresses, - for standard input", cli.NeedsSome("file"),
 		func(ctx context.Context, args []string) error {
 			if err := checkParallel(parallel); err != nil {
 				return err
 			}
 			if maxErrors < 0 {
-				return Usage(fmt.Sprintf("--max-errors %d: at least 0, which is no end", maxErrors))
+				return cli.Usage(fmt.Sprintf("--max-errors %d: at least 0, which is no end", maxErrors))
 			}
 			one, named, err := shapeOf(args)
 			switch {
 			case err != nil:
 				return err
 			case title != "" && !one:
-				return Usage("--title goes with one file")
+				return cli.Usage("--title goes with one file")
 			case (name != "") != (args[0] == "-"):
-				return Usage("standard input (-) needs --name FILE, as which it is sent; nothing else has it")
+				return cli.Usage("standard input (-) needs --name FILE, as which it is sent; nothing else has it")
 			}
-			ctx, stop := WithTimeout(ctx, timeout)
+			ctx, stop := cli.WithTimeout(ctx, timeout)
 			defer stop()
 			form := map[string]string{"knowledgeBase": kb, "title": title}
 			if force {
@@ -97,7 +102,7 @@ func submit(a *App) *cobra.Command {
 				form["metadata"] = meta.String()
 			}
 			base := cmp.Or(kb, "default")
-			book, err := openJournal(cmp.Or(journalFile, a.journalFile("submit", base)), a.Server, base, resume)
+			book, err := openJournal(cmp.Or(journalFile, journalPath(a, "submit", base)), a.Server, base, resume)
 			if err != nil {
 				return err
 			}
@@ -107,7 +112,7 @@ func submit(a *App) *cobra.Command {
 			}
 			err = s.run(ctx, args, name)
 			if lost := book.close(); lost != nil {
-				_, _ = fmt.Fprintf(a.Err, "journal %s: %v; --resume will send some files again\n", Clean(book.file), lost)
+				_, _ = fmt.Fprintf(a.Err, "journal %s: %v; --resume will send some files again\n", cli.Clean(book.file), lost)
 			}
 			return err
 		})
@@ -129,7 +134,7 @@ func submit(a *App) *cobra.Command {
 // checkParallel refuses a number of files at a time that is not allowed.
 func checkParallel(n int) error {
 	if n < 1 || n > mostAtOnce {
-		return Usage(fmt.Sprintf("--parallel %d: allowed are 1 to %d", n, mostAtOnce))
+		return cli.Usage(fmt.Sprintf("--parallel %d: allowed are 1 to %d", n, mostAtOnce))
 	}
 	return nil
 }
@@ -139,7 +144,7 @@ func shapeOf(args []string) (one, named bool, err error) {
 	named = true
 	for _, arg := range args {
 		if arg == "-" && len(args) > 1 {
-			return false, false, Usage("standard input (-) goes alone")
+			return false, false, cli.Usage("standard input (-) goes alone")
 		}
 		info, err := os.Stat(arg)
 		folder, pattern := err == nil && info.IsDir(), err != nil && strings.ContainsAny(arg, "*?[")
@@ -160,7 +165,7 @@ func (s *submission) run(ctx context.Context, args []string, name string) error 
 		todo = func(yield func(source) bool) { yield(source{name: name, path: path, as: name}) }
 	}
 	s.show = s.newProgress(ctx, args)
-	s.rows = NewRows(s.App, "FILE\tTASK\tSTATUS\tERROR", submittedRow)
+	s.rows = cli.NewRows(s.App, "FILE\tTASK\tSTATUS\tERROR", submittedRow)
 	s.rows.Block = submitBlock
 	if above := s.show.above(); above != nil && s.Width > 0 {
 		s.rows.W = above // else the lines of the table and those that are redrawn would be mixed
@@ -250,11 +255,11 @@ func (s *submission) judge(r submitted) {
 	var refused *client.Error
 	switch {
 	case s.end != nil:
-	case errors.As(r.err, &refused) && RefusalCode(refused.Status) == ExitAuth, errors.Is(r.err, client.ErrAddress),
+	case errors.As(r.err, &refused) && cli.RefusalCode(refused.Status) == cli.ExitAuth, errors.Is(r.err, client.ErrAddress),
 		errors.Is(r.err, client.ErrNoAnswer) && s.accepted == 0:
 		s.end = r.err
 	case s.maxErrors > 0 && s.failed >= s.maxErrors:
-		s.end = Failed(fmt.Errorf("ended after %d failed files (--max-errors)", s.failed))
+		s.end = cli.Failed(fmt.Errorf("ended after %d failed files (--max-errors)", s.failed))
 	}
 }
 
@@ -267,7 +272,7 @@ func (s *submission) sayHowToResume() {
 		_, _ = fmt.Fprintln(s.Err, "To go on: the same command again. What is there already is not taken in twice.")
 		return
 	}
-	_, _ = fmt.Fprintf(s.Err, "To go on: the same command with --resume (journal %s)\n", Clean(s.journal.file))
+	_, _ = fmt.Fprintf(s.Err, "To go on: the same command with --resume (journal %s)\n", cli.Clean(s.journal.file))
 }
 
 // verdict is the command's error: that of the first file when each was named, else that some failed.
@@ -280,7 +285,7 @@ func (s *submission) verdict(ctx context.Context) error {
 	case s.end != nil:
 		return s.end
 	case s.tally.failed > 0:
-		return Failed(fmt.Errorf("%d of %d files failed", s.tally.failed, s.tally.files()))
+		return cli.Failed(fmt.Errorf("%d of %d files failed", s.tally.failed, s.tally.files()))
 	}
 	return nil
 }
@@ -289,15 +294,15 @@ func (s *submission) verdict(ctx context.Context) error {
 func submittedRow(s submitted) []any {
 	switch {
 	case s.Task == nil && s.Resumed != "":
-		return []any{Clean(s.File), Clean(s.Resumed), "accepted before", Long(s.Error, 120)}
+		return []any{cli.Clean(s.File), cli.Clean(s.Resumed), "accepted before", cli.Long(s.Error, 120)}
 	case s.Task == nil:
-		return []any{Clean(s.File), "-", "-", Long(s.Error, 120)}
+		return []any{cli.Clean(s.File), "-", "-", cli.Long(s.Error, 120)}
 	}
-	status := Clean(s.Task.Status)
+	status := cli.Clean(s.Task.Status)
 	if s.Task.Duplicate {
 		status += " (was there)"
 	}
-	return []any{Clean(s.File), Clean(s.Task.TaskID), status, Long(s.Error, 120)}
+	return []any{cli.Clean(s.File), cli.Clean(s.Task.TaskID), status, cli.Long(s.Error, 120)}
 }
 
 // submitOne sends one file, unless the journal knows it, and when asked waits for its end.
@@ -350,7 +355,7 @@ func (s *submission) follow(ctx context.Context, t *wire.Task, seen func(wire.Ta
 		}
 		*t = last
 	}
-	return Verdict(*t)
+	return cli.Verdict(*t)
 }
 
 // fileProblem is the code and remedy of an error of this machine's own, for the summary.

@@ -1,4 +1,4 @@
-package cli
+package submit
 
 import (
 	"context"
@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/millweir/millweir/pkg/wire"
+	"github.com/millweir/millweir/services/millweir/cli"
 	"github.com/millweir/millweir/services/millweir/client"
 )
 
@@ -120,7 +121,7 @@ func (s *sender) ask(ctx context.Context, address string, note func(string, int)
 	no := false
 	wish := wire.WorkflowApply{WorkflowID: "ingest.url", ChatID: "cli", Payload: body, IdempotencyKey: s.journal.keyOf(address), WaitForResult: &no}
 	var got wire.WorkflowReply
-	if err := s.again(ctx, note, func() error { return s.api.Post(ctx, ApplyPath, wish, &got) }); err != nil {
+	if err := s.again(ctx, note, func() error { return s.api.Post(ctx, cli.ApplyPath, wish, &got) }); err != nil {
 		return t, "", err
 	}
 	if t.Task, err = s.api.Task(ctx, got.Data.TaskID); err != nil { // accepted it is all the same
@@ -152,7 +153,7 @@ func (s *sender) again(ctx context.Context, note func(string, int), request func
 		if end, limited := ctx.Deadline(); limited && time.Until(end) < wait {
 			return err // it would be for nothing
 		}
-		note(fmt.Sprintf("waits %s: %s", wait, Clean(refused.Code)), 0)
+		note(fmt.Sprintf("waits %s: %s", wait, cli.Clean(refused.Code)), 0)
 		s.mu.Lock()
 		if until := time.Now().Add(wait); until.After(s.open) {
 			s.open = until

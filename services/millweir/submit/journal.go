@@ -1,4 +1,4 @@
-package cli
+package submit
 
 import (
 	"bufio"
@@ -15,6 +15,8 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+
+	"github.com/millweir/millweir/services/millweir/cli"
 )
 
 // journal remembers in a file which files a server has accepted: a line of JSON each, the last one of a path counts. It saves
@@ -53,8 +55,8 @@ type journalHead struct {
 // maxJournalLine bounds a line: a path has at most 4 KiB on the systems that we know, and may be escaped.
 const maxJournalLine = 1 << 20
 
-// journalFile is where the journal of a server and base lies unless --journal says else; empty: nowhere.
-func (a *App) journalFile(verb, base string) string {
+// journalPath is where the journal of a server and base lies unless --journal says else; empty: nowhere.
+func journalPath(a *cli.App, verb, base string) string {
 	if a.CacheDir == "" {
 		return ""
 	}
@@ -69,10 +71,10 @@ func openJournal(file, server, base string, resume bool) (*journal, error) {
 		return j, nil
 	}
 	if err := j.read(resume); err != nil {
-		return nil, BadInput(fmt.Errorf("journal %s: %w", file, err))
+		return nil, cli.BadInput(fmt.Errorf("journal %s: %w", file, err))
 	}
 	if err := j.begin(); err != nil {
-		return nil, Failed(fmt.Errorf("journal %s: %w", file, err))
+		return nil, cli.Failed(fmt.Errorf("journal %s: %w", file, err))
 	}
 	return j, nil
 }
