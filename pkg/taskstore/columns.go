@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"encoding/json"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/millweir/millweir/pkg/taskstate"
@@ -33,7 +34,7 @@ const (
 	sharedOrNull             // such a nullable text that many rows share
 	number
 	owner           // "process/call" as a number (owners.go)
-	digits          // a delivery's name, in 16 bytes on MySQL (digits.go)
+	digits          // a delivery's name, in 16 bytes on MySQL (below)
 	instant         // NOT NULL; its none is the year 9999
 	nullableInstant // its none is NULL
 )
@@ -268,4 +269,38 @@ func (c column) argument(p any) any {
 		return *p
 	}
 	panic("taskstore: column " + c.name + " has no argument")
+}
+
+// A delivery's name has few kinds of characters. MySQL keeps two of them in a byte, so that a state is narrow and of constant
+// width; statements turn them back into text (@delivery in pkg/sqldb).
+
+const (
+	deliveryChars = "0123456789-:k./"
+	maxDelivery   = 31
+	noChar        = 0xF // fills what is left
+)
+
+// checkDelivery refuses the name of a delivery that states cannot keep.
+func checkDelivery(name string) error {
+	if len(name) > maxDelivery || strings.Trim(name, deliveryChars) != "" {
+		return fmt.Errorf("%w: the delivery %q has more than %d characters, or others than %s", ErrInvalid, name, maxDelivery, deliveryChars)
+	}
+	return nil
+}
+
+// packed is such a name in 16 bytes.
+func packed(name string) []byte {
+	out := make([]byte, (maxDelivery+1)/2)
+	for i := range out {
+		out[i] = nibble(name, 2*i)<<4 | nibble(name, 2*i+1)
+	}
+	return out
+}
+
+// nibble is the i-th character of a name.
+func nibble(name string, i int) byte {
+	if i >= len(name) {
+		return noChar
+	}
+	return byte(strings.IndexByte(deliveryChars, name[i])) //nolint:gosec // checkDelivery: it is one of 15
 }
