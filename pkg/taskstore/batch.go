@@ -1,6 +1,7 @@
 package taskstore
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -121,6 +122,21 @@ func check(t *taskstate.Task, c *taskstate.Change) error {
 		return fmt.Errorf("task %s: %w: %s to %s for %s is not a legal change", t.ID, ErrInvalid, c.From, c.To, c.Reason)
 	}
 	return nil
+}
+
+// cleaned is c with texts that every dialect can keep: valid UTF-8 without NUL, of bounded length;
+// c itself where it is that.
+func cleaned(c *taskstate.Change) *taskstate.Change {
+	long := [3]string{taskstate.Shorten(clean(c.LastError)), taskstate.Shorten(clean(c.ErrorMessage)), taskstate.Shorten(clean(c.Message))}
+	code, name := clean(c.ErrorCode), clean(c.Actor.Name)
+	if long == [3]string{c.LastError, c.ErrorMessage, c.Message} && code == c.ErrorCode && name == c.Actor.Name && c.Progress.Stage != "" && c.DLQ != "" {
+		return c
+	}
+	made := *c
+	made.LastError, made.ErrorMessage, made.Message, made.ErrorCode, made.Actor.Name = long[0], long[1], long[2], code, name
+	made.Progress.Stage = cmp.Or(c.Progress.Stage, taskstate.StageNone)
+	made.DLQ = cmp.Or(c.DLQ, taskstate.DLQNone)
+	return &made
 }
 
 // applied are the decisions with a change.

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/millweir/millweir/pkg/taskstate"
+	"github.com/millweir/millweir/pkg/taskstore/internal/statement"
 )
 
 // column is one column of ingest_task_state or ingest_task_body: all that statements, scans and changes have to know of it. Whoever adds a column
@@ -174,7 +175,7 @@ func apply(columns []column, t *task, c *change, w written) {
 		}
 		to, from := col.field(t), col.change(c)
 		if p, isTime := to.(*time.Time); isTime {
-			*p = w.time(*as[*taskstate.Delay](from), *p)
+			*p = w.time(*statement.As[*taskstate.Delay](from), *p)
 		} else {
 			set(to, from)
 		}
@@ -186,13 +187,13 @@ func apply(columns []column, t *task, c *change, w written) {
 func set(to, from any) {
 	switch p := to.(type) {
 	case *string:
-		*p = *as[*string](from)
+		*p = *statement.As[*string](from)
 	case *int:
-		*p = *as[*int](from)
+		*p = *statement.As[*int](from)
 	case *int64:
-		*p = *as[*int64](from)
+		*p = *statement.As[*int64](from)
 	case *json.RawMessage:
-		if *p = *as[*json.RawMessage](from); len(*p) == 0 {
+		if *p = *statement.As[*json.RawMessage](from); len(*p) == 0 {
 			*p = nil
 		}
 	}
@@ -210,15 +211,6 @@ func inserted(columns []column, t *task, now time.Time) task {
 	return row
 }
 
-// as is a pointer of a column as one of this type; another is a programmer's mistake in the table.
-func as[T any](p any) T {
-	v, ok := p.(T)
-	if !ok {
-		panic(fmt.Sprintf("taskstore: a column has a %T where a %T is needed", p, v))
-	}
-	return v
-}
-
 // stays reports whether a change leaves a column as it is in before: of claims and what succeeded nobody reads when the state wakes.
 func (c column) stays(before *task, by *change) bool {
 	switch to := c.change(by).(type) {
@@ -233,15 +225,15 @@ func (c column) stays(before *task, by *change) bool {
 func same(a, b any) bool {
 	switch a := a.(type) {
 	case *string:
-		return *a == *as[*string](b)
+		return *a == *statement.As[*string](b)
 	case *int:
-		return *a == *as[*int](b)
+		return *a == *statement.As[*int](b)
 	case *int64:
-		return *a == *as[*int64](b)
+		return *a == *statement.As[*int64](b)
 	case *json.RawMessage:
-		return bytes.Equal(*a, *as[*json.RawMessage](b))
+		return bytes.Equal(*a, *statement.As[*json.RawMessage](b))
 	case *taskstate.Delay:
-		d := as[*taskstate.Delay](b)
+		d := statement.As[*taskstate.Delay](b)
 		return a.Kind == d.Kind && boundedMicros(a.In) == boundedMicros(d.In)
 	}
 	return false

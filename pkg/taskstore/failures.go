@@ -250,10 +250,10 @@ func (s *Store) listFailing(ctx context.Context, scope taskstate.Scope, q taskst
 	of := q
 	of.After = nil
 	f := s.filters(of)
-	f.add(among.text.String(), among.args...)
+	f.add(among.Text.String(), among.Args...)
 	f.add(s.queries.Get("FailingOrder"+order), q.Limit)
 	list := s.queries.Bind("ListFailing", sqldb.Parts{"scope": s.scope(scope)}, q.FailureGroup)
-	list = sqldb.Part{Text: list.Text + f.text.String(), Args: append(list.Args, f.args...)}
+	list = sqldb.Part{Text: list.Text + f.Text.String(), Args: append(list.Args, f.Args...)}
 	page := taskstate.Page{}
 	page.Tasks, err = read(ctx, s, "list tasks", func(ctx context.Context, tx taskstate.Tx) ([]taskstate.Task, error) {
 		return s.readTasks(ctx, tx, 0, list)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/millweir/millweir/pkg/sqldb"
 	"github.com/millweir/millweir/pkg/taskstate"
+	"github.com/millweir/millweir/pkg/taskstore/internal/statement"
 )
 
 // Heartbeat implements taskstate.Store. It is one statement that asks about up to 500 beats, without a lock, and one that writes what
@@ -154,12 +155,12 @@ func (s *Store) withRows(name string, columns []string, batch [][]any, args ...a
 		array, _ := json.Marshal(objects) // texts and numbers are always JSON
 		return s.queries.Part(name, append([]any{string(array)}, args...)...)
 	}
-	rows := &pieces{}
+	rows := &statement.Pieces{}
 	for i, r := range batch {
 		if i > 0 {
-			rows.sql(" UNION ALL ")
+			rows.SQL(" UNION ALL ")
 		}
-		rows.sql(s.queries.Get(name+"Row"), r...)
+		rows.SQL(s.queries.Get(name+"Row"), r...)
 	}
-	return s.queries.Bind(name, sqldb.Parts{"rows": rows.part()}, args...)
+	return s.queries.Bind(name, sqldb.Parts{"rows": rows.Part()}, args...)
 }

@@ -9,16 +9,19 @@ import (
 
 	"github.com/millweir/millweir/pkg/sqldb"
 	"github.com/millweir/millweir/pkg/taskstate"
+	"github.com/millweir/millweir/pkg/taskstore/internal/statement"
 )
 
 // maxPage is the most rows of one page.
 const maxPage = 200
 
 // filters collects the parts of a list's statement.
-type filters struct{ pieces }
+type filters struct{ statement.Pieces }
 
 // add appends one part.
-func (f *filters) add(part string, args ...any) { f.sql("\n"+part, args...) }
+func (f *filters) add(part string, args ...any) { f.SQL("\n"+part, args...) }
+
+func (f *filters) part() sqldb.Part { return f.Part() }
 
 // List implements taskstate.Store. A Text that is the id of a task in the list finds that task alone.
 // Errors: ErrInvalid for an unknown order or a limit outside 1–200.
@@ -129,7 +132,7 @@ func (s *Store) listStatement(scope taskstate.Scope, q taskstate.Query, also sql
 	f.add(also.Text, also.Args...)
 	f.add(s.queries.Get("ListOrder"+orders[q.Sort]), q.Limit)
 	list := s.queries.Bind("List", sqldb.Parts{"scope": s.scope(scope)})
-	return sqldb.Part{Text: list.Text + f.text.String(), Args: append(list.Args, f.args...)}
+	return sqldb.Part{Text: list.Text + f.Text.String(), Args: append(list.Args, f.Args...)}
 }
 
 // filters are what rows of a list must be, and its cursor.

@@ -12,6 +12,7 @@ import (
 
 	"github.com/millweir/millweir/pkg/sqldb"
 	"github.com/millweir/millweir/pkg/taskstate"
+	"github.com/millweir/millweir/pkg/taskstore/internal/statement"
 )
 
 // The log has a row for each task that a call changed, and one for the call and each kind of change in it, with what all its
@@ -154,31 +155,45 @@ var ownColumns = [9]string{"attempt_count", "crash_count", "fence", "actor", "me
 
 // logRows are the rows as JSON; times as text in UTC.
 func logRows(log []logRow) string {
-	rows := newJSONRows()
+	rows := statement.NewJSON()
 	for i := range log {
 		r := &log[i]
-		rows.begin()
-		rows.field("id", &r.id)
+		rows.Begin()
+		rows.Field("id", &r.id)
 		for n, v := range r.own(&log[0]) {
 			switch v := v.(type) {
 			case int64:
-				rows.field(ownColumns[n], &v)
+				rows.Field(ownColumns[n], &v)
 			case string:
-				rows.field(ownColumns[n], &v)
+				rows.Field(ownColumns[n], &v)
 			case time.Time:
 				text := v.UTC().Format(taskstate.DBTimeLayout)
-				rows.field(ownColumns[n], &text)
+				rows.Field(ownColumns[n], &text)
 			}
 		}
 	}
 	return rows.String()
 }
 
+// logArrays is the INSERT of a call and its rows.
+func (s *Store) logArrays(log []logRow, args []any) sqldb.Part {
+	own := make([][len(ownColumns)]any, len(log))
+	for i := range log {
+		own[i] = log[i].own(&log[0])
+	}
+	rows := &statement.Arrays{}
+	rows.IDs(len(log), func(i int) string { return log[i].id })
+	for n, name := range ownColumns {
+		rows.Add(name, len(log), func(i int) any { return own[i][n] })
+	}
+	return s.queries.Bind("Log", sqldb.Parts{"columns": rows.List(""), "values": rows.List("c."), "rows": rows.Rows()}, args...)
+}
+
 // logValues are the rows as MySQL takes them, with the columns in which one of them says something: the server reads each word,
 // and that was a third of its time.
 func logValues(log []logRow, no int64) sqldb.Parts {
 	own := make([][len(ownColumns)]any, len(log))
-	columns, rows := &pieces{}, &pieces{}
+	columns, rows := &statement.Pieces{}, &statement.Pieces{}
 	var says [len(ownColumns)]bool
 	for i := range log {
 		own[i] = log[i].own(&log[0])
@@ -188,26 +203,26 @@ func logValues(log []logRow, no int64) sqldb.Parts {
 	}
 	for n, name := range ownColumns {
 		if says[n] {
-			columns.sql(", " + name)
+			columns.SQL(", " + name)
 		}
 	}
 	for i := range log {
 		if i > 0 {
-			rows.text.WriteByte(',')
+			rows.Text.WriteByte(',')
 		}
-		fmt.Fprintf(&rows.text, "(0x%s,%d", strings.ReplaceAll(log[i].id, "-", ""), no)
+		fmt.Fprintf(&rows.Text, "(0x%s,%d", strings.ReplaceAll(log[i].id, "-", ""), no)
 		for n, v := range own[i] {
 			switch {
 			case !says[n]:
 			case v == nil:
-				rows.sql(",NULL")
+				rows.SQL(",NULL")
 			default:
-				rows.sql(",?", v)
+				rows.SQL(",?", v)
 			}
 		}
-		rows.text.WriteByte(')')
+		rows.Text.WriteByte(')')
 	}
-	return sqldb.Parts{"columns": columns.part(), "rows": rows.part()}
+	return sqldb.Parts{"columns": columns.Part(), "rows": rows.Part()}
 }
 
 func orNull(text string) any {

@@ -2,24 +2,23 @@ package taskstore
 
 import (
 	"bytes"
-	"cmp"
 	"embed"
 	"encoding/json"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 	"unicode/utf8"
 
 	"github.com/millweir/millweir/pkg/sqldb"
 	"github.com/millweir/millweir/pkg/taskstate"
+	"github.com/millweir/millweir/pkg/taskstore/internal/statement"
 )
 
-// Rows of a batch travel as one JSON array on SQLite, and as one array a column on Postgres (arrays.go). On MySQL an UPDATE or INSERT … SELECT of a batch is a plain
-// statement over the primary key, in which a column's value is a function of the row's id: one placeholder when it is the same
-// for all rows, else a balanced tree of IFs over the sorted ids, whose leaves are runs of equal values. A join with a derived
-// table of the rows makes the server write a temporary table, on disk when a column is a long text: measured on MariaDB 10.11,
-// that was 90 of the 200 µs of its CPU that a task cost at drain.
+// Rows of a batch travel as one JSON array on SQLite, and as one array a column on Postgres (package statement). On MySQL an
+// UPDATE or INSERT … SELECT of a batch is a plain statement over the primary key, in which a column's value is a function of
+// the row's id: one placeholder when it is the same for all rows, else a balanced tree of IFs over the sorted ids, whose leaves
+// are runs of equal values. A join with a derived table of the rows makes the server write a temporary table, on disk when a
+// column is a long text: measured on MariaDB 10.11, that was 90 of the 200 µs of its CPU that a task cost at drain.
 
 //go:embed queries/*.sql
 var queryFiles embed.FS
@@ -184,17 +183,49 @@ func (s *Store) updateState(part []changed, at time.Time, epoch int64, unlocked 
 	guards := &byID{ids: raw}
 	for _, c := range s.columns {
 		if c.role&guard != 0 && (c.kind != owner || unlocked) {
-			guards.sql(" AND t." + c.name + " = ")
-			guards.value(func(i int) any { return part[i].from(c) }, func(p any) { guards.sql("?", c.argument(p)) })
+			guards.SQL(" AND t." + c.name + " = ")
+			guards.value(func(i int) any { return part[i].from(c) }, func(p any) { guards.SQL("?", c.argument(p)) })
 		}
 	}
-	set.sql("t.updated_at = ")
-	s.instant(&set.pieces, at, 0)
+	set.SQL("t.updated_at = ")
+	s.instant(&set.Pieces, at, 0)
 	if unlocked {
-		guards.sql(" AND t.updated_at < ")
-		s.instant(&guards.pieces, at, 0)
+		guards.SQL(" AND t.updated_at < ")
+		s.instant(&guards.Pieces, at, 0)
 	}
-	return s.queries.Bind("Update", sqldb.Parts{"assignments": set.part(), "guards": guards.part(), "list": sqldb.List(raw)}, epoch)
+	return s.queries.Bind("Update", sqldb.Parts{"assignments": set.Part(), "guards": guards.Part(), "list": sqldb.List(raw)}, epoch)
+}
+
+// updateArrays is the UPDATE of the states of changes; of rows that are not locked it finds those only that say no later time.
+func (s *Store) updateArrays(part []changed, epoch int64, unlocked bool) sqldb.Part {
+	rows := &statement.Arrays{}
+	rows.IDs(len(part), func(i int) string { return part[i].by.TaskID })
+	var set, guards strings.Builder
+	for _, c := range s.columns {
+		if c.body() {
+			continue
+		}
+		if c.role&guard != 0 && (c.kind != owner || unlocked) {
+			rows.Add(guarded+c.name, len(part), func(i int) any { return element(part[i].from(c)) })
+			guards.WriteString(" AND t." + c.name + " = c." + guarded + c.name)
+		}
+		if c.change == nil {
+			continue
+		}
+		rows.Add(c.name, len(part), func(i int) any {
+			if c.stays(part[i].before, part[i].by) {
+				return nil
+			}
+			return element(part[i].to(c))
+		})
+		if rows.Has(c.name) {
+			set.WriteString(c.name + " = " + s.queries.Get("Set_"+c.name) + next)
+		}
+	}
+	if unlocked {
+		guards.WriteString(" " + s.queries.Get("Earlier"))
+	}
+	return s.queries.Bind("Update", sqldb.Parts{"assignments": {Text: set.String()}, "guards": {Text: guards.String()}, "rows": rows.Rows()}, epoch)
 }
 
 // updateBody is the UPDATE of the bodies of changes, sorted by id, each of which says something.
@@ -206,7 +237,7 @@ func (s *Store) updateBody(part []changed) sqldb.Part {
 	for i, r := range part {
 		ids[i] = r.by.TaskID
 	}
-	set := s.assignmentsByID(part, ids, true, time.Time{}).part()
+	set := s.assignmentsByID(part, ids, true, time.Time{}).Part()
 	set.Text = strings.TrimSuffix(set.Text, next)
 	return s.queries.Bind("UpdateBody", sqldb.Parts{"assignments": set, "list": sqldb.List(ids)})
 }
@@ -220,24 +251,33 @@ func (s *Store) says(c changed) bool {
 
 // changedRows are what changes write of states or bodies, as JSON. Rows that are locked name who they were read for by their fence.
 func (s *Store) changedRows(part []changed, body, unlocked bool) string {
-	rows := newJSONRows()
+	rows := statement.NewJSON()
 	for i := range part {
 		r := &part[i]
-		rows.begin()
-		rows.field("id", &r.by.TaskID)
+		rows.Begin()
+		rows.Field("id", &r.by.TaskID)
 		for _, c := range s.columns {
 			if c.body() != body {
 				continue
 			}
 			if c.role&guard != 0 && (c.kind != owner || unlocked) {
-				rows.field(guarded+c.name, r.from(c))
+				rows.Field(guarded+c.name, r.from(c))
 			}
 			if c.change != nil && !c.stays(r.before, r.by) {
-				rows.field(c.name, r.to(c))
+				rows.Field(c.name, plain(r.to(c)))
 			}
 		}
 	}
 	return rows.String()
+}
+
+// plain is a pointer of a column, that of a delay as one of microseconds.
+func plain(p any) any {
+	if d, delay := p.(*taskstate.Delay); delay {
+		n := micros(*d)
+		return &n
+	}
+	return p
 }
 
 // next stands after each assignment.
@@ -251,7 +291,7 @@ func (s *Store) assignmentsByID(part []changed, ids []any, body bool, at time.Ti
 		if c.body() != body || c.change == nil || !slices.ContainsFunc(part, func(r changed) bool { return !stays(r) }) {
 			continue
 		}
-		set.sql("t." + c.name + " = ")
+		set.SQL("t." + c.name + " = ")
 		pointer := func(i int) any {
 			if stays(part[i]) {
 				return nil
@@ -261,28 +301,28 @@ func (s *Store) assignmentsByID(part []changed, ids []any, body bool, at time.Ti
 		set.value(pointer, func(p any) {
 			switch d, delay := p.(*taskstate.Delay); {
 			case p == nil:
-				set.sql("t." + c.name)
+				set.SQL("t." + c.name)
 			case !delay:
-				set.sql("?", c.argument(p))
+				set.SQL("?", c.argument(p))
 			case d.Kind == taskstate.DelayIn:
-				s.instant(&set.pieces, at, d.In)
+				s.instant(&set.Pieces, at, d.In)
 			case c.kind == nullableInstant:
-				set.sql("NULL")
+				set.SQL("NULL")
 			default:
-				set.sql("?", never)
+				set.SQL("?", never)
 			}
 		})
-		set.sql(next)
+		set.SQL(next)
 	}
 	return set
 }
 
 // instant adds the time that is d after at; zero: after the server's now.
-func (s *Store) instant(b *pieces, at time.Time, d time.Duration) {
+func (s *Store) instant(b *statement.Pieces, at time.Time, d time.Duration) {
 	if at.IsZero() {
-		b.sql(s.queries.Get("FromNow"), boundedMicros(d))
+		b.SQL(s.queries.Get("FromNow"), boundedMicros(d))
 	} else {
-		b.sql("?", at.Add(time.Duration(boundedMicros(d))*time.Microsecond))
+		b.SQL("?", at.Add(time.Duration(boundedMicros(d))*time.Microsecond))
 	}
 }
 
@@ -291,18 +331,18 @@ func (s *Store) insertStatements(batch []*task, now time.Time) []sqldb.Part {
 	if s.postgres() {
 		return []sqldb.Part{s.insertArrays(batch, now)}
 	}
-	bodies, states := &pieces{}, &pieces{}
+	bodies, states := &statement.Pieces{}, &statement.Pieces{}
 	if !s.mysql() {
-		body, state := newJSONRows(), newJSONRows()
+		body, state := statement.NewJSON(), statement.NewJSON()
 		for _, t := range batch {
-			body.begin()
+			body.Begin()
 			for _, c := range s.columns {
 				if c.role&made != 0 && c.argument(c.field(t)) != nil {
-					body.field(c.name, c.field(t))
+					body.Field(c.name, c.field(t))
 				}
 			}
-			state.begin()
-			state.field("id", &t.ID)
+			state.Begin()
+			state.Field("id", &t.ID)
 		}
 		return []sqldb.Part{s.queries.Part("InsertBody", now, body.String()), s.queries.Part("InsertState", now, now, now, state.String())}
 	}
@@ -313,21 +353,55 @@ func (s *Store) insertStatements(batch []*task, now time.Time) []sqldb.Part {
 	}
 	for i, t := range batch {
 		if i > 0 {
-			bodies.sql(", ")
-			states.sql(", ")
+			bodies.SQL(", ")
+			states.SQL(", ")
 		}
-		bodies.sql("(")
+		bodies.SQL("(")
 		for _, c := range said {
-			bodies.sql("?, ", c.argument(c.field(t)))
+			bodies.SQL("?, ", c.argument(c.field(t)))
 		}
-		bodies.sql("?)", now)
-		states.sql("(?, 'QUEUED', ?, ?, ?)", sqldb.RawID(s.Dialect(), t.ID), now, now, now)
+		bodies.SQL("?)", now)
+		states.SQL("(?, 'QUEUED', ?, ?, ?)", sqldb.RawID(s.Dialect(), t.ID), now, now, now)
 	}
 	columns := sqldb.Part{Text: strings.Join(append(names, "created_at"), ", ")}
 	return []sqldb.Part{
-		s.queries.Bind("InsertBody", sqldb.Parts{"columns": columns, "rows": bodies.part()}),
-		s.queries.Bind("InsertState", sqldb.Parts{"rows": states.part()}),
+		s.queries.Bind("InsertBody", sqldb.Parts{"columns": columns, "rows": bodies.Part()}),
+		s.queries.Bind("InsertState", sqldb.Parts{"rows": states.Part()}),
 	}
+}
+
+// insertArrays is the INSERT of new tasks at an instant.
+func (s *Store) insertArrays(batch []*task, now time.Time) sqldb.Part {
+	bodies, states := &statement.Arrays{}, &statement.Arrays{}
+	for _, c := range s.said(batch) {
+		bodies.Add(c.name, len(batch), func(i int) any {
+			if c.argument(c.field(batch[i])) == nil {
+				return nil
+			}
+			return element(c.field(batch[i]))
+		})
+	}
+	states.IDs(len(batch), func(i int) string { return batch[i].ID })
+	return s.queries.Bind("InsertState", sqldb.Parts{
+		"columns": bodies.List(""), "values": bodies.List("c."), "bodies": bodies.Rows(), "states": states.Rows(),
+	}, now, now, now, now)
+}
+
+// element is what a pointer of a column says, as an array has it.
+func element(p any) any {
+	switch p := p.(type) {
+	case *string:
+		return *p
+	case *json.RawMessage:
+		return string(*p)
+	case *int:
+		return int64(*p)
+	case *int64:
+		return *p
+	case *taskstate.Delay:
+		return micros(*p)
+	}
+	panic("taskstore: a column without an element")
 }
 
 // said are the columns of bodies of which some new task says something; the others have their default, and the server need not read
@@ -341,23 +415,9 @@ func (s *Store) said(batch []*task) []column {
 	})
 }
 
-// pieces collects the text of a statement.
-type pieces struct {
-	text strings.Builder
-	args []any
-}
-
-// sql adds text with its arguments.
-func (p *pieces) sql(text string, args ...any) {
-	p.text.WriteString(text)
-	p.args = append(p.args, args...)
-}
-
-func (p *pieces) part() sqldb.Part { return sqldb.Part{Text: p.text.String(), Args: p.args} }
-
 // byID collects what is a function of a row's id in MySQL's statements.
 type byID struct {
-	pieces
+	statement.Pieces
 	ids []any // sorted, as the table has them
 }
 
@@ -379,64 +439,20 @@ func (b *byID) tree(starts []int, leaf func(i int)) {
 		return
 	}
 	middle := len(starts) / 2
-	b.sql("IF(t.id < ?,", b.ids[starts[middle]])
+	b.SQL("IF(t.id < ?,", b.ids[starts[middle]])
 	b.tree(starts[:middle], leaf)
-	b.sql(",")
+	b.SQL(",")
 	b.tree(starts[middle:], leaf)
-	b.sql(")")
+	b.SQL(")")
 }
 
-// jsonRows writes a JSON array of objects.
-type jsonRows struct {
-	b     bytes.Buffer
-	enc   *json.Encoder
-	first bool // of its row
-}
-
-func newJSONRows() *jsonRows {
-	r := &jsonRows{}
-	r.enc = json.NewEncoder(&r.b)
-	r.enc.SetEscapeHTML(false)
-	return r
-}
-
-// begin begins a row.
-func (r *jsonRows) begin() {
-	if r.b.Len() == 0 {
-		r.b.WriteString("[{")
-	} else {
-		r.b.WriteString("},{")
+// micros is a delay as microseconds from now.
+func micros(d taskstate.Delay) int64 {
+	if d.Kind == taskstate.DelayIn {
+		return boundedMicros(d.In)
 	}
-	r.first = true
+	return neverMicros
 }
-
-// field adds what a pointer of a column says.
-func (r *jsonRows) field(name string, p any) {
-	if !r.first {
-		r.b.WriteByte(',')
-	}
-	r.first = false
-	r.b.WriteString(`"` + name + `":`)
-	switch p := p.(type) {
-	case *string:
-		_ = r.enc.Encode(*p) // a text is always JSON
-	case *json.RawMessage:
-		_ = r.enc.Encode(string(*p))
-	case *int:
-		r.b.Write(strconv.AppendInt(r.b.AvailableBuffer(), int64(*p), 10))
-	case *int64:
-		r.b.Write(strconv.AppendInt(r.b.AvailableBuffer(), *p, 10))
-	case *taskstate.Delay:
-		n := neverMicros
-		if p.Kind == taskstate.DelayIn {
-			n = boundedMicros(p.In)
-		}
-		r.b.Write(strconv.AppendInt(r.b.AvailableBuffer(), n, 10))
-	}
-}
-
-// String ends the array.
-func (r *jsonRows) String() string { return r.b.String() + "}]" }
 
 // boundedMicros is d in whole microseconds, at most farMicros in either direction.
 func boundedMicros(d time.Duration) int64 {
@@ -458,21 +474,6 @@ func (w written) time(d taskstate.Delay, before time.Time) time.Time {
 	case taskstate.DelayKeep:
 	}
 	return before
-}
-
-// cleaned is c with texts that every dialect can keep: valid UTF-8 without NUL, of bounded length;
-// c itself where it is that.
-func cleaned(c *taskstate.Change) *taskstate.Change {
-	long := [3]string{taskstate.Shorten(clean(c.LastError)), taskstate.Shorten(clean(c.ErrorMessage)), taskstate.Shorten(clean(c.Message))}
-	code, name := clean(c.ErrorCode), clean(c.Actor.Name)
-	if long == [3]string{c.LastError, c.ErrorMessage, c.Message} && code == c.ErrorCode && name == c.Actor.Name && c.Progress.Stage != "" && c.DLQ != "" {
-		return c
-	}
-	made := *c
-	made.LastError, made.ErrorMessage, made.Message, made.ErrorCode, made.Actor.Name = long[0], long[1], long[2], code, name
-	made.Progress.Stage = cmp.Or(c.Progress.Stage, taskstate.StageNone)
-	made.DLQ = cmp.Or(c.DLQ, taskstate.DLQNone)
-	return &made
 }
 
 // clean makes text of any origin valid UTF-8 without NUL, which Postgres cannot keep.
