@@ -44,7 +44,8 @@ var rooms = []room{
 	{"pkg/sqldb/postgres", []string{"pkg/sqldb"}},
 	{"pkg/sqldb/sqlite", []string{"pkg/sqldb", "pkg/taskstate"}},
 	{"pkg/taskstore", []string{"pkg/taskstate", "pkg/taskstore/internal/...", "pkg/crash", "pkg/sqldb", "migrations"}}, // opens the dialects that the program links
-	{"pkg/taskstore/internal/statement", []string{"pkg/sqldb"}},
+	{"pkg/taskstore/internal/call", []string{"pkg/taskstate", "pkg/taskstore/internal/statement", "pkg/sqldb"}},
+	{"pkg/taskstore/internal/statement", []string{"pkg/taskstate", "pkg/sqldb"}},
 	{"pkg/taskstore/taskstoretest", []string{"pkg/taskstate", "pkg/taskstore", "pkg/sqldb/sqlite"}}, // databases for tests
 	{"pkg/sqldb/dialects", []string{"pkg/sqldb/mysql", "pkg/sqldb/postgres", "pkg/sqldb/sqlite"}},   // all of them
 

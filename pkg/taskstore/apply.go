@@ -11,6 +11,8 @@ import (
 
 	"github.com/millweir/millweir/pkg/sqldb"
 	"github.com/millweir/millweir/pkg/taskstate"
+	"github.com/millweir/millweir/pkg/taskstore/internal/call"
+	"github.com/millweir/millweir/pkg/taskstore/internal/statement"
 )
 
 // Apply implements taskstate.Store.
@@ -137,12 +139,11 @@ func isUUID(text string) bool {
 
 // rawIDs are ids as the narrow tables keep them.
 func (s *Store) rawIDs(ids []string) []any {
-	out := make([]any, len(ids))
-	for i, id := range ids {
-		out[i] = sqldb.RawID(s.Dialect(), id)
-	}
-	return out
+	return statement.RawIDs(s.Dialect(), ids)
 }
+
+// calls are those of the store.
+func (s *Store) calls() call.Store { return call.Store{Database: s.Database, Queries: s.queries} }
 
 // subject names the tasks of a batch in an error.
 func subject(ids []string) string {
@@ -183,23 +184,24 @@ func (s *Store) Sweep(ctx context.Context, w taskstate.Sweep) ([]taskstate.Outco
 	if w.Limit <= 0 {
 		return nil, nil
 	}
-	look := wake{
-		status: w.Status, before: w.Before.UTC().Truncate(time.Microsecond), in: w.WakeBefore.In, limit: min(w.Limit, maxBatch), exclude: storable(w.Exclude),
+	look := call.Wake{
+		Status: w.Status, Before: w.Before.UTC().Truncate(time.Microsecond), In: time.Duration(boundedMicros(w.WakeBefore.In)) * time.Microsecond,
+		Limit: min(w.Limit, maxBatch), Exclude: storable(w.Exclude),
 	}
 	for {
-		found, err := s.due(ctx, look)
-		if err != nil || len(found.tasks) == 0 {
+		found, err := s.calls().Due(ctx, look)
+		if err != nil || len(found.Tasks) == 0 {
 			return nil, err
 		}
-		ids := make([]string, len(found.tasks))
-		for i, t := range found.tasks {
-			ids[i] = t.id
+		ids := make([]string, len(found.Tasks))
+		for i, t := range found.Tasks {
+			ids[i] = t.ID
 		}
-		outs, err := s.sweep(ctx, w, ids, found.until)
-		if err != nil || len(outs) > 0 || len(ids) < look.limit {
+		outs, err := s.sweep(ctx, w, ids, found.Until)
+		if err != nil || len(outs) > 0 || len(ids) < look.Limit {
 			return outs, err
 		}
-		look.exclude = append(look.exclude, ids...)
+		look.Exclude = append(look.Exclude, ids...)
 	}
 }
 

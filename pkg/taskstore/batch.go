@@ -12,6 +12,8 @@ import (
 
 	"github.com/millweir/millweir/pkg/sqldb"
 	"github.com/millweir/millweir/pkg/taskstate"
+	"github.com/millweir/millweir/pkg/taskstore/internal/call"
+	"github.com/millweir/millweir/pkg/taskstore/internal/statement"
 )
 
 // lockFunc locks the rows of a batch and returns them in id order (Sweep: in wake order) with the database's moment.
@@ -160,7 +162,7 @@ func (b *batch) update(ctx context.Context, tx taskstate.Tx, m taskstate.DBClock
 	}
 	b.written.lease = b.leased.until
 	slices.SortFunc(changes, func(a, b changed) int { return strings.Compare(a.by.TaskID, b.by.TaskID) })
-	if err := execAll(ctx, tx, len(changes), b.store.updateState(changes, b.written.at, m.Epoch, b.held)); err != nil {
+	if err := statement.ExecAll(ctx, tx, len(changes), b.store.updateState(changes, b.written.at, m.Epoch, b.held)); err != nil {
 		return fmt.Errorf("update tasks: %w", err)
 	}
 	say := slices.DeleteFunc(changes, func(c changed) bool { return !b.store.says(c) })
@@ -168,21 +170,9 @@ func (b *batch) update(ctx context.Context, tx taskstate.Tx, m taskstate.DBClock
 		return nil
 	}
 	for _, part := range bySize(say, changed.size) {
-		if err := execAll(ctx, tx, len(part), b.store.updateBody(part)); err != nil {
+		if err := statement.ExecAll(ctx, tx, len(part), b.store.updateBody(part)); err != nil {
 			return fmt.Errorf("update bodies of tasks: %w", err)
 		}
-	}
-	return nil
-}
-
-// execAll runs a statement that writes n rows; fewer mean that a predicate did not hold.
-func execAll(ctx context.Context, tx taskstate.Tx, n int, p sqldb.Part) error {
-	res, err := tx.ExecContext(ctx, p.Text, p.Args...)
-	if err != nil {
-		return err
-	}
-	if done, err := res.RowsAffected(); err != nil || done != int64(n) {
-		return fmt.Errorf("%d of %d: %w", done, n, errors.Join(sqldb.ErrConflict, err))
 	}
 	return nil
 }
@@ -198,11 +188,27 @@ func (b *batch) log(ctx context.Context, tx taskstate.Tx, m taskstate.DBClock) e
 	if err := b.leased.enough(b.written.at); err != nil { // the process stood still, or the rows were waited for
 		return err
 	}
-	log := make([]logRow, 0, len(b.changed))
+	log := make([]call.Row, 0, len(b.changed))
 	for _, i := range b.changed {
 		log = append(log, logOf(&b.tasks[i], b.decisions[i].Change, b.written))
 	}
-	return b.store.insertLog(ctx, tx, log, logCall{id: b.callID, epoch: m.Epoch, at: b.written.at})
+	return b.store.calls().Insert(ctx, tx, log, call.Head{ID: b.callID, Epoch: m.Epoch, At: b.written.at})
+}
+
+// logOf is the row of a change that was written.
+func logOf(before *task, c *change, w written) call.Row {
+	r := call.Row{
+		ID: c.TaskID, Whose: whoseIs(before), From: c.From, To: c.To, Reason: c.Reason, Actor: c.Actor.String(), Message: c.Message,
+		Attempts: c.AttemptCount, Crashes: c.CrashCount, Fence: c.NewFence, Retry: w.time(c.NextRetry, before.NextRetryAt), Code: c.ErrorCode,
+		Wake: w.time(c.Wake, before.WakeAt),
+	}
+	if c.Silent {
+		r.Reason = call.Silent
+	}
+	if c.To == taskstate.StatusRunning {
+		r.Lease, r.Delivery = r.Wake, c.Delivery
+	}
+	return r
 }
 
 // freshTime is how long the locks may have been waited for while the time of the statement that took them is still now.

@@ -13,6 +13,7 @@ import (
 
 	"github.com/millweir/millweir/pkg/sqldb"
 	"github.com/millweir/millweir/pkg/taskstate"
+	"github.com/millweir/millweir/pkg/taskstore/internal/call"
 	"github.com/millweir/millweir/pkg/taskstore/internal/statement"
 )
 
@@ -139,6 +140,42 @@ func (s *Store) hold(ctx context.Context, tx taskstate.Tx, claims []taskstate.Cl
 		return m, nil, taskstate.ErrLost
 	}
 	return m, held, nil
+}
+
+// Held implements taskstate.Store. Every RUNNING task is named by a call of its holder that wakes before its lease ends: who looks
+// further ahead than it renews its lease sees each of its claims before anybody else has to. So the process itself tidies its calls.
+// What an earlier start of a process of that name has claimed is not its own.
+func (s *Store) Held(ctx context.Context, process string, within time.Duration) (held []taskstate.HeldTask, err error) {
+	actor := taskstate.Actor{Kind: taskstate.ActorWorker, Name: process}.String()
+	row, _ := s.workers.get(process)
+	for place, last := (call.Call{At: call.Beginning}), false; !last; {
+		page, err := sqldb.ReadAll(ctx, s, "read which calls wake", s.queries.Get("WakingOf"), []any{place.At, place.At, place.No, actor, call.MostPage}, call.Scan)
+		if err != nil {
+			return nil, err
+		}
+		last = len(page) < call.MostPage
+		if len(page) == 0 {
+			break
+		}
+		until := page[0].Now.Add(within)
+		if n := slices.IndexFunc(page, func(c call.Call) bool { return !c.At.Before(until) }); n >= 0 {
+			page, last = page[:n], true
+		}
+		for group := range call.Groups(page) {
+			place = group[len(group)-1]
+			states, err := s.calls().States(ctx, taskstate.StatusRunning, group, until)
+			if err != nil {
+				return nil, err
+			}
+			for _, w := range states {
+				if w.Owner>>callBits == row.no {
+					held = append(held, taskstate.HeldTask{TaskID: w.ID, Fence: w.Fence, Owner: ownerOf(process, w.Owner)})
+				}
+			}
+		}
+	}
+	slices.SortFunc(held, func(a, b taskstate.HeldTask) int { return cmp.Compare(a.TaskID, b.TaskID) })
+	return slices.Compact(held), nil
 }
 
 // withRows puts a batch, rows of the values of columns, into the statement of that name: one JSON array, or on MySQL a SELECT of

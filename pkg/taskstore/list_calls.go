@@ -11,6 +11,7 @@ import (
 
 	"github.com/millweir/millweir/pkg/sqldb"
 	"github.com/millweir/millweir/pkg/taskstate"
+	"github.com/millweir/millweir/pkg/taskstore/internal/call"
 )
 
 // A list by updated_at is put together from calls: an index of all rows in that order would be written at every change of every
@@ -91,6 +92,12 @@ func sortsByUpdated(q taskstate.Query) bool {
 	return q.Sort == taskstate.SortUpdated || q.Sort == taskstate.SortUpdatedDesc
 }
 
+// listed is a task of a list.
+type listed struct {
+	id               string
+	updated, created time.Time
+}
+
 // walk collects the ids of a page.
 type walk struct {
 	s      *Store
@@ -105,7 +112,7 @@ type walk struct {
 	low    time.Time
 	high   time.Time
 	budget int
-	found  []waker
+	found  []listed
 }
 
 // listCalls reads a page; not found: that would take more than the budget.
@@ -113,7 +120,7 @@ func (s *Store) listCalls(ctx context.Context, scope taskstate.Scope, q taskstat
 	err = s.Snapshot(ctx, func(ctx context.Context, tx taskstate.Tx) error {
 		w := &walk{
 			s: s, tx: tx, scope: scope, q: q, where: s.filters(q), down: q.Sort != taskstate.SortUpdated, sorted: sortsByUpdated(q),
-			search: sortsByUpdated(q) && searches(q), low: beginning, high: end, budget: listBudget,
+			search: sortsByUpdated(q) && searches(q), low: call.Beginning, high: call.End, budget: listBudget,
 		}
 		w.bound()
 		page, found = taskstate.Page{}, false
@@ -206,15 +213,15 @@ func (w *walk) all(ctx context.Context, status taskstate.Status) error {
 }
 
 // collect reads the calls of a status that a statement has; all is false, and some are missing, when they name more than most tasks.
-func (w *walk) collect(ctx context.Context, name string, status taskstate.Status, most int) (calls []call, all bool, err error) {
-	place, n := call{at: beginning}, 0
-	for size := firstCalls; ; size = min(2*size, mostCalls) {
-		page, err := sqldb.Collect(ctx, w.tx, scanCall, w.s.queries.Get(name), string(status), place.at, place.at, place.no, size)
+func (w *walk) collect(ctx context.Context, name string, status taskstate.Status, most int) (calls []call.Call, all bool, err error) {
+	place, n := call.Call{At: call.Beginning}, 0
+	for size := call.FirstPage; ; size = min(2*size, call.MostPage) {
+		page, err := sqldb.Collect(ctx, w.tx, call.Scan, w.s.queries.Get(name), string(status), place.At, place.At, place.No, size)
 		if err != nil {
 			return nil, false, err
 		}
 		for _, c := range page {
-			calls, n = append(calls, c), n+len(c.ids)
+			calls, n = append(calls, c), n+len(c.IDs)
 		}
 		if n > most {
 			return calls, false, nil
@@ -244,9 +251,9 @@ func (w *walk) waking(ctx context.Context, status taskstate.Status) (all bool, f
 		return false, first, err
 	}
 	if !all {
-		return false, calls[0].at, nil
+		return false, calls[0].At, nil
 	}
-	for group := range groups(calls) {
+	for group := range call.Groups(calls) {
 		if err := w.among(ctx, status, group, false); err != nil || w.budget < 0 {
 			return false, first, err
 		}
@@ -259,18 +266,18 @@ func (w *walk) calls(ctx context.Context, status taskstate.Status, low time.Time
 	if low.Before(w.low) {
 		low = w.low
 	}
-	name, place := "CallsUp", call{at: low}
+	name, place := "CallsUp", call.Call{At: low}
 	if w.down {
-		name, place = "CallsDown", call{at: w.high, no: math.MaxInt64}
+		name, place = "CallsDown", call.Call{At: w.high, No: math.MaxInt64}
 	}
-	for size := firstCalls; ; size = min(2*size, mostCalls) {
-		page, err := sqldb.Collect(ctx, w.tx, scanCall, w.s.queries.Get(name), string(status), place.at, place.at, place.no, size)
+	for size := call.FirstPage; ; size = min(2*size, call.MostPage) {
+		page, err := sqldb.Collect(ctx, w.tx, call.Scan, w.s.queries.Get(name), string(status), place.At, place.At, place.No, size)
 		if err != nil || len(page) == 0 {
 			return err
 		}
 		place = page[len(page)-1]
-		for group := range groups(page) {
-			at := group[0].at
+		for group := range call.Groups(page) {
+			at := group[0].At
 			if at.Before(low) || at.After(w.high) || w.enough(at) {
 				return nil
 			}
@@ -289,12 +296,12 @@ func (w *walk) calls(ctx context.Context, status taskstate.Status, low time.Time
 }
 
 // among collects those tasks of calls that are in the status and pass the filters; last: and were changed last by that call.
-func (w *walk) among(ctx context.Context, status taskstate.Status, group []call, last bool) error {
+func (w *walk) among(ctx context.Context, status taskstate.Status, group []call.Call, last bool) error {
 	made := map[string]time.Time{}
 	for _, c := range group {
-		for _, id := range c.ids {
-			if at, twice := made[id]; !twice || c.at.After(at) {
-				made[id] = c.at
+		for _, id := range c.IDs {
+			if at, twice := made[id]; !twice || c.At.After(at) {
+				made[id] = c.At
 			}
 		}
 	}
@@ -354,7 +361,7 @@ func (w *walk) cut() *taskstate.Cursor {
 	if w.more.IsZero() {
 		return nil
 	}
-	w.found = slices.DeleteFunc(w.found, func(t waker) bool {
+	w.found = slices.DeleteFunc(w.found, func(t listed) bool {
 		return w.down && !t.updated.After(w.more) || !w.down && !t.updated.Before(w.more)
 	})
 	if w.down {
@@ -364,7 +371,7 @@ func (w *walk) cut() *taskstate.Cursor {
 }
 
 // scanListed reads a row of ListAmong.
-func scanListed(rows *sql.Rows) (t waker, err error) {
+func scanListed(rows *sql.Rows) (t listed, err error) {
 	var updated, created taskstate.DBTime
 	err = rows.Scan(&t.id, &updated, &created)
 	t.updated, t.created = updated.Time, created.Time
@@ -388,20 +395,20 @@ func (w *walk) enough(at time.Time) bool {
 // page reads the tasks of the page.
 func (w *walk) page(ctx context.Context) (page taskstate.Page, err error) {
 	more := w.cut()
-	key := func(t waker) time.Time {
+	key := func(t listed) time.Time {
 		if w.sorted {
 			return t.updated
 		}
 		return t.created
 	}
 	up := w.q.Sort == taskstate.SortUpdated || w.q.Sort == taskstate.SortCreated
-	slices.SortFunc(w.found, func(a, b waker) int {
+	slices.SortFunc(w.found, func(a, b listed) int {
 		if up {
 			return cmp.Or(key(a).Compare(key(b)), cmp.Compare(a.id, b.id))
 		}
 		return cmp.Or(key(b).Compare(key(a)), cmp.Compare(b.id, a.id))
 	})
-	w.found = slices.CompactFunc(w.found, func(a, b waker) bool { return a.id == b.id })
+	w.found = slices.CompactFunc(w.found, func(a, b listed) bool { return a.id == b.id })
 	w.found = w.found[:min(len(w.found), w.q.Limit)]
 	if len(w.found) < w.q.Limit {
 		page.More = more

@@ -12,6 +12,7 @@ import (
 
 	"github.com/millweir/millweir/pkg/sqldb"
 	"github.com/millweir/millweir/pkg/taskstate"
+	"github.com/millweir/millweir/pkg/taskstore/internal/call"
 )
 
 // maxLog bounds one answer of the log.
@@ -134,7 +135,7 @@ func bounded(limit int) int {
 // Due implements taskstate.Store. QUEUED tasks can start whatever their wake time says; the others once it has come. Calls that
 // wake no longer are counted on the way.
 func (s *Store) Due(ctx context.Context, limit int) (n int64, oldest time.Duration, err error) {
-	if err := s.countEnded(ctx); err != nil {
+	if err := s.calls().CountEnded(ctx); err != nil {
 		return 0, 0, err
 	}
 	counts, err := s.Counts(ctx, taskstate.System(), "")
@@ -142,20 +143,20 @@ func (s *Store) Due(ctx context.Context, limit int) (n int64, oldest time.Durati
 		return 0, 0, err
 	}
 	n = min(counts[taskstate.StatusQueued], int64(limit))
-	for _, w := range []wake{
-		{status: taskstate.StatusDead, limit: 1}, {status: taskstate.StatusQueued, in: far, limit: 1},
-		{status: taskstate.StatusRetrying, limit: limit}, {status: taskstate.StatusRunning, limit: limit},
+	for _, w := range []call.Wake{
+		{Status: taskstate.StatusDead, Limit: 1}, {Status: taskstate.StatusQueued, In: far, Limit: 1},
+		{Status: taskstate.StatusRetrying, Limit: limit}, {Status: taskstate.StatusRunning, Limit: limit},
 	} {
-		found, err := s.due(ctx, w)
+		found, err := s.calls().Due(ctx, w)
 		if err != nil {
 			return 0, 0, err
 		}
-		if len(found.tasks) == 0 || w.status == taskstate.StatusDead { // its calls are counted on the way
+		if len(found.Tasks) == 0 || w.Status == taskstate.StatusDead { // its calls are counted on the way
 			continue
 		}
-		oldest = max(oldest, found.now.Sub(found.tasks[0].wakes))
-		if w.status != taskstate.StatusQueued {
-			n += int64(len(found.tasks))
+		oldest = max(oldest, found.Now.Sub(found.Tasks[0].Wakes))
+		if w.Status != taskstate.StatusQueued {
+			n += int64(len(found.Tasks))
 		}
 	}
 	return n, oldest, nil
@@ -163,18 +164,44 @@ func (s *Store) Due(ctx context.Context, limit int) (n int64, oldest time.Durati
 
 // NextWake implements taskstate.Store. A call whose tasks do not wake yet is moved on the way.
 func (s *Store) NextWake(ctx context.Context, status taskstate.Status, limit time.Duration) (time.Duration, error) {
-	found, err := s.due(ctx, wake{status: status, limit: 1})
+	found, err := s.calls().Due(ctx, call.Wake{Status: status, Limit: 1})
 	if err != nil {
 		return 0, err
 	}
-	if len(found.tasks) > 0 {
-		return min(limit, found.tasks[0].wakes.Sub(found.until)), nil
+	if len(found.Tasks) > 0 {
+		return min(limit, found.Tasks[0].Wakes.Sub(found.Until)), nil
 	}
-	next, err := sqldb.ReadAll(ctx, s, "find the next wake time", s.queries.Get("Waking"), []any{string(status), beginning, beginning, 0, 1}, scanCall)
+	next, err := sqldb.ReadAll(ctx, s, "find the next wake time", s.queries.Get("Waking"), []any{string(status), call.Beginning, call.Beginning, 0, 1}, call.Scan)
 	if err != nil || len(next) == 0 {
 		return limit, err
 	}
-	return min(limit, next[0].at.Sub(next[0].now)), nil
+	return min(limit, next[0].At.Sub(next[0].Now)), nil
+}
+
+// Pace implements taskstate.Reader.
+func (s *Store) Pace(ctx context.Context, scope taskstate.Scope, base string, ago time.Duration) (taskstate.Pace, error) {
+	of := call.Whose{User: userOf(scope), Base: base}
+	among := &filters{}
+	if of.User != "" {
+		among.add(s.queries.Get("OfUser"), of.User)
+	}
+	if base != "" {
+		among.add(s.queries.Get("ListBase"), base)
+	}
+	named, perhaps := sqldb.Part{}, sqldb.Part{}
+	if of != (call.Whose{}) {
+		text, err := of.Named()
+		if err != nil {
+			return taskstate.Pace{}, err
+		}
+		named, perhaps = s.queries.Part("OwnersNamed", likePattern(text)), s.queries.Part("OwnersMayName", likePattern(text))
+	}
+	return s.calls().Pace(ctx, of, named, perhaps, among.part(), ago)
+}
+
+// Past implements taskstate.Reader.
+func (s *Store) Past(ctx context.Context, from, to time.Time) (taskstate.Past, error) {
+	return s.calls().Past(ctx, from, to)
 }
 
 // Workers implements taskstate.Reader.

@@ -10,6 +10,7 @@ import (
 	"github.com/millweir/millweir/pkg/crash"
 	"github.com/millweir/millweir/pkg/sqldb"
 	"github.com/millweir/millweir/pkg/taskstate"
+	"github.com/millweir/millweir/pkg/taskstore/internal/call"
 )
 
 // Limits of a new task's fields, in characters; the columns are as wide.
@@ -98,13 +99,13 @@ func (b *submission) insert(ctx context.Context, tx taskstate.Tx) error {
 	if !slices.IsSortedFunc(sorted, byID) { // they mostly are, and the caller keeps its order
 		sorted = slices.SortedFunc(slices.Values(b.tasks), byID)
 	}
-	batch, log := make([]*task, len(sorted)), make([]logRow, len(sorted))
+	batch, log := make([]*task, len(sorted)), make([]call.Row, len(sorted))
 	for i, t := range sorted {
 		if err := validate(t); err != nil {
 			return err
 		}
 		batch[i] = &sorted[i].Task
-		log[i] = logRow{id: t.ID, whose: whoseIs(batch[i]), to: taskstate.StatusQueued, reason: taskstate.ReasonAccepted, actor: clean(t.Actor.String()), wake: b.moment.Now}
+		log[i] = call.Row{ID: t.ID, Whose: whoseIs(batch[i]), To: taskstate.StatusQueued, Reason: taskstate.ReasonAccepted, Actor: clean(t.Actor.String()), Wake: b.moment.Now}
 	}
 	for chunk := range slices.Chunk(batch, maxBatch) {
 		for _, part := range bySize(chunk, func(t *task) int { return len(t.Payload) + len(t.FilePath) }) {
@@ -114,7 +115,7 @@ func (b *submission) insert(ctx context.Context, tx taskstate.Tx) error {
 		}
 	}
 	for part := range slices.Chunk(log, maxBatch) {
-		if err := b.store.insertLog(ctx, tx, part, logCall{id: b.callID, epoch: b.moment.Epoch, at: b.moment.Now}); err != nil {
+		if err := b.store.calls().Insert(ctx, tx, part, call.Head{ID: b.callID, Epoch: b.moment.Epoch, At: b.moment.Now}); err != nil {
 			return err
 		}
 	}

@@ -244,10 +244,10 @@ var patches = map[string][]patch{
 		{file: "pkg/taskstore/owners.go", old: "if err != nil && ctx.Err() == nil {", text: `if err != nil && ctx.Err() == nil && !seededBug("m36") {`},
 	},
 	"m37": {
-		{file: "pkg/taskstore/waking.go", old: "\t\t\tstale = append(stale, staleCall{c.no, c.at, first})\n", text: `			if seededBug("m37") && status == taskstate.StatusRunning {
+		{file: "pkg/taskstore/internal/call/waking.go", old: "\t\t\tstale = append(stale, staleCall{c.No, c.At, first})\n", text: `			if seededBug("m37") && status == taskstate.StatusRunning {
 				first = time.Time{}
 			}
-			stale = append(stale, staleCall{c.no, c.at, first})
+			stale = append(stale, staleCall{c.No, c.At, first})
 `},
 	},
 	"m38": {
@@ -276,7 +276,7 @@ var patches = map[string][]patch{
 		{file: "pkg/taskstore/failures.go", old: "\t\tif counts {\n\t\t\tgroup(was).tasks--", text: "\t\tif counts && !seededBug(\"m46\") {\n\t\t\tgroup(was).tasks--"},
 	},
 	"m47": {
-		{file: "pkg/taskstore/counts.go", old: "\tn.all[c.from] -= c.tasks\n", text: `	n.all[c.from] -= c.tasks
+		{file: "pkg/taskstore/internal/call/counts.go", old: "\tn.all[c.from] -= c.tasks\n", text: `	n.all[c.from] -= c.tasks
 	if seededBug("m47") {
 		return
 	}

@@ -1,15 +1,18 @@
 // Package statement writes what is different for each row of a batch into statements: as pieces of text with arguments, as
-// one JSON array, or as one array a column.
+// one JSON array, or as one array a column. It runs statements that write a known number of rows.
 package statement
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
 
 	"github.com/millweir/millweir/pkg/sqldb"
+	"github.com/millweir/millweir/pkg/taskstate"
 )
 
 // Pieces collects the text of a statement.
@@ -81,4 +84,25 @@ func As[T any](p any) T {
 		panic(fmt.Sprintf("taskstore: a column has a %T where a %T is needed", p, v))
 	}
 	return v
+}
+
+// ExecAll runs a statement that writes n rows; fewer mean that a predicate did not hold.
+func ExecAll(ctx context.Context, tx taskstate.Tx, n int, p sqldb.Part) error {
+	res, err := tx.ExecContext(ctx, p.Text, p.Args...)
+	if err != nil {
+		return err
+	}
+	if done, err := res.RowsAffected(); err != nil || done != int64(n) {
+		return fmt.Errorf("%d of %d: %w", done, n, errors.Join(sqldb.ErrConflict, err))
+	}
+	return nil
+}
+
+// RawIDs are ids as the narrow tables keep them.
+func RawIDs(dialect string, ids []string) []any {
+	out := make([]any, len(ids))
+	for i, id := range ids {
+		out[i] = sqldb.RawID(dialect, id)
+	}
+	return out
 }

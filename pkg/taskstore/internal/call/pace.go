@@ -1,4 +1,4 @@
-package taskstore
+package call
 
 import (
 	"bytes"
@@ -12,45 +12,32 @@ import (
 
 	"github.com/millweir/millweir/pkg/sqldb"
 	"github.com/millweir/millweir/pkg/taskstate"
+	"github.com/millweir/millweir/pkg/taskstore/internal/statement"
 )
 
-// Pace implements taskstate.Reader. Tasks that have not ended are named by calls that wake, so those that have are hardly looked at.
-func (s *Store) Pace(ctx context.Context, scope taskstate.Scope, base string, ago time.Duration) (taskstate.Pace, error) {
+// Pace is taskstate.Reader's, of the tasks that a user, a knowledge base or both have, which named and perhaps find among the
+// owners of calls, and filters among tasks. Tasks that have not ended are named by calls that wake, so those that have are
+// hardly looked at.
+func (s Store) Pace(ctx context.Context, of Whose, named, perhaps, filters sqldb.Part, ago time.Duration) (taskstate.Pace, error) {
 	p := taskstate.Pace{Stages: map[taskstate.Stage]int64{}}
-	of := whose{userOf(scope), base}
-	among := &filters{}
-	if of.User != "" {
-		among.add(s.queries.Get("OfUser"), of.User)
-	}
-	if base != "" {
-		among.add(s.queries.Get("ListBase"), base)
-	}
-	named, perhaps := sqldb.Part{}, sqldb.Part{}
-	if of != (whose{}) {
-		text, err := of.named()
-		if err != nil {
-			return p, err
-		}
-		named, perhaps = s.queries.Part("OwnersNamed", likePattern(text)), s.queries.Part("OwnersMayName", likePattern(text))
-	}
-	waiting, running, err := s.named(ctx, s.queries.Bind("OpenCalls", sqldb.Parts{"owners": perhaps}))
+	waiting, running, err := s.named(ctx, s.Queries.Bind("OpenCalls", sqldb.Parts{"owners": perhaps}))
 	if err != nil {
 		return p, err
 	}
-	done, _, err := s.named(ctx, s.queries.Bind("DoneCalls", sqldb.Parts{"owners": perhaps}, -ago.Microseconds(), tookCalls))
+	done, _, err := s.named(ctx, s.Queries.Bind("DoneCalls", sqldb.Parts{"owners": perhaps}, -ago.Microseconds(), tookCalls))
 	if err != nil {
 		return p, err
 	}
-	if p.Took, err = s.took(ctx, done[max(0, len(done)-mostTook):], among.part()); err != nil { // the newest ids
+	if p.Took, err = s.took(ctx, done[max(0, len(done)-mostTook):], filters); err != nil { // the newest ids
 		return p, err
 	}
-	for chunk := range slices.Chunk(running, maxBatch) {
-		if err := s.stages(ctx, chunk, among.part(), p.Stages); err != nil {
+	for chunk := range slices.Chunk(running, maxIDs) {
+		if err := s.stages(ctx, chunk, filters, p.Stages); err != nil {
 			return p, err
 		}
 	}
-	for chunk := range slices.Chunk(waiting, maxBatch) { // from the oldest on
-		if p.Oldest, err = s.oldest(ctx, chunk, among.part()); err != nil {
+	for chunk := range slices.Chunk(waiting, maxIDs) { // from the oldest on
+		if p.Oldest, err = s.oldest(ctx, chunk, filters); err != nil {
 			return p, err
 		}
 		if !p.Oldest.IsZero() {
@@ -64,8 +51,8 @@ func (s *Store) Pace(ctx context.Context, scope taskstate.Scope, base string, ag
 const tookCalls, mostTook = 100, 1000
 
 // took is how long those of some tasks took that are SUCCEEDED, the shortest first.
-func (s *Store) took(ctx context.Context, ids []uuid.UUID, filters sqldb.Part) (out []time.Duration, err error) {
-	for chunk := range slices.Chunk(ids, maxBatch) {
+func (s Store) took(ctx context.Context, ids []uuid.UUID, filters sqldb.Part) (out []time.Duration, err error) {
+	for chunk := range slices.Chunk(ids, maxIDs) {
 		query := s.among("TookAmong", chunk, filters)
 		some, err := sqldb.ReadAll(ctx, s, "read how long tasks took", query.Text, query.Args, func(rows *sql.Rows) (time.Duration, error) {
 			var from, to taskstate.DBTime
@@ -82,7 +69,7 @@ func (s *Store) took(ctx context.Context, ids []uuid.UUID, filters sqldb.Part) (
 }
 
 // named returns the tasks that calls name, in the order of their ids, and those that may run.
-func (s *Store) named(ctx context.Context, query sqldb.Part) (all, running []uuid.UUID, err error) {
+func (s Store) named(ctx context.Context, query sqldb.Part) (all, running []uuid.UUID, err error) {
 	err = s.Read(ctx, func(ctx context.Context, tx taskstate.Tx) error {
 		all, running = nil, nil
 		return sqldb.Each(ctx, tx, func(rows *sql.Rows) error {
@@ -111,16 +98,16 @@ func sorted(ids []uuid.UUID) []uuid.UUID {
 }
 
 // among binds ids to a query.
-func (s *Store) among(name string, ids []uuid.UUID, filters sqldb.Part) sqldb.Part {
+func (s Store) among(name string, ids []uuid.UUID, filters sqldb.Part) sqldb.Part {
 	texts := make([]string, len(ids))
 	for i, id := range ids {
 		texts[i] = id.String()
 	}
-	return s.queries.Bind(name, sqldb.Parts{"list": sqldb.List(s.rawIDs(texts)), "filters": filters})
+	return s.Queries.Bind(name, sqldb.Parts{"list": sqldb.List(statement.RawIDs(s.Dialect(), texts)), "filters": filters})
 }
 
 // stages adds the stages of those of some tasks that run.
-func (s *Store) stages(ctx context.Context, ids []uuid.UUID, filters sqldb.Part, to map[taskstate.Stage]int64) error {
+func (s Store) stages(ctx context.Context, ids []uuid.UUID, filters sqldb.Part, to map[taskstate.Stage]int64) error {
 	query := s.among("StagesAmong", ids, filters)
 	type row struct {
 		stage taskstate.Stage
@@ -137,7 +124,7 @@ func (s *Store) stages(ctx context.Context, ids []uuid.UUID, filters sqldb.Part,
 }
 
 // oldest is when the oldest of some tasks that have not ended was made; zero: all have.
-func (s *Store) oldest(ctx context.Context, ids []uuid.UUID, filters sqldb.Part) (time.Time, error) {
+func (s Store) oldest(ctx context.Context, ids []uuid.UUID, filters sqldb.Part) (time.Time, error) {
 	query := s.among("OldestAmong", ids, filters)
 	at, err := sqldb.ReadRow(ctx, s, func(row sqldb.Scanner) (at taskstate.DBTime, err error) { return at, row.Scan(&at) }, query.Text, query.Args...)
 	if err != nil {
@@ -147,8 +134,8 @@ func (s *Store) oldest(ctx context.Context, ids []uuid.UUID, filters sqldb.Part)
 }
 
 // ended counts what has ended by itself within a time, in the newest 10,000 calls.
-func (s *Store) ended(ctx context.Context, of whose, named sqldb.Part, ago time.Duration, p *taskstate.Pace) error {
-	query := s.queries.Bind("EndedCalls", sqldb.Parts{"owners": named}, -ago.Microseconds())
+func (s Store) ended(ctx context.Context, of Whose, named sqldb.Part, ago time.Duration, p *taskstate.Pace) error {
+	query := s.Queries.Bind("EndedCalls", sqldb.Parts{"owners": named}, -ago.Microseconds())
 	err := s.Read(ctx, func(ctx context.Context, tx taskstate.Tx) error {
 		p.Ended, p.Since = 0, 0
 		return sqldb.Each(ctx, tx, func(rows *sql.Rows) error {
@@ -158,10 +145,10 @@ func (s *Store) ended(ctx context.Context, of whose, named sqldb.Part, ago time.
 			if err := rows.Scan(&at, &n, &owners, &now); err != nil {
 				return err
 			}
-			if of != (whose{}) {
+			if of != (Whose{}) {
 				n = 0
-				eachOwned(owners, func(o owned) {
-					if of.has(o.whose) {
+				EachOwned(owners, func(o Owned) {
+					if of.Has(o.Whose) {
 						n += o.N
 					}
 				})
@@ -183,12 +170,12 @@ const (
 	pastTook  = 100    // tasks, and calls, that Past looks at for how long they took
 )
 
-// Past implements taskstate.Reader. It reads up to pastCalls entries of an index for each of two statuses, and at most pastTook tasks,
+// Past is taskstate.Reader's. It reads up to pastCalls entries of an index for each of two statuses, and at most pastTook tasks,
 // however many there are.
-func (s *Store) Past(ctx context.Context, from, to time.Time) (p taskstate.Past, err error) {
+func (s Store) Past(ctx context.Context, from, to time.Time) (p taskstate.Past, err error) {
 	from, to = from.UTC().Truncate(time.Microsecond), to.UTC().Truncate(time.Microsecond)
 	for status, n := range map[taskstate.Status]*int64{taskstate.StatusSucceeded: &p.Succeeded, taskstate.StatusDead: &p.Dead} {
-		query := s.queries.Part("PastCalls", string(status), from, to, pastCalls)
+		query := s.Queries.Part("PastCalls", string(status), from, to, pastCalls)
 		calls, err := sqldb.ReadRow(ctx, s, func(row sqldb.Scanner) (calls int64, err error) { return calls, row.Scan(&calls, n) }, query.Text, query.Args...)
 		if err != nil {
 			return p, fmt.Errorf("count what ended: %w", err)
@@ -198,7 +185,7 @@ func (s *Store) Past(ctx context.Context, from, to time.Time) (p taskstate.Past,
 	if p.Succeeded == 0 {
 		return p, nil
 	}
-	done, _, err := s.named(ctx, s.queries.Part("PastDone", from, to, pastTook))
+	done, _, err := s.named(ctx, s.Queries.Part("PastDone", from, to, pastTook))
 	if err != nil {
 		return p, err
 	}
