@@ -4,7 +4,12 @@
 
 package proto
 
-import "testing"
+import (
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/types/known/timestamppb"
+)
 
 // A delivery on Redis, as Millweir writes it, costs few allocations to write and to read: each task has one.
 // Not parallel: it counts allocations.
@@ -41,6 +46,9 @@ func TestADeliveryCostsFewAllocations(t *testing.T) {
 	if n := testing.AllocsPerRun(100, func() { _, _ = Decode(record) }); n > 4 {
 		t.Errorf("%.0f allocations to read a record", n)
 	}
+	if n := testing.AllocsPerRun(100, func() { _, _ = Encode(e) }); n > 8 {
+		t.Errorf("%.0f allocations to write a record", n)
+	}
 	t.Logf("%.0f allocations to write, %.0f to read, %.0f to find the task", written, read, found)
 	if written > 6 || read > 4 || found > 0 {
 		t.Fatalf("%.0f allocations to write, %.0f to read, %.0f to find the task", written, read, found)
@@ -56,6 +64,23 @@ func BenchmarkDecode(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		if _, err := Decode(record); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+// BenchmarkEncode writes a record of Kafka, and a copy for RabbitMQ.
+func BenchmarkEncode(b *testing.B) {
+	at := timestamppb.New(time.Date(2026, 11, 26, 13, 25, 33, 446438000, time.UTC))
+	e := &TaskEnvelope{
+		SchemaVersion: 1, TaskId: "0190a6e0-0000-7000-8000-000000000001", Type: "document", Source: "millweir", Channel: "http",
+		UserId: "anna", DocumentId: "0190a6e0-0000-7000-8000-000000000002", FilePath: "0190a6e0-0000-7000-8000-000000000003",
+		Payload: Payload([]byte(`{"fileName":"a.txt","mediaType":"text/plain"}`)),
+		Context: &TaskContext{RequestId: "r", User: "anna"}, Status: "QUEUED", Retry: &TaskRetry{Max: 10}, CreatedAt: at, UpdatedAt: at,
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := Encode(e); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -18,6 +18,8 @@ const (
 	// MaxEnvelope is the most bytes of a whole envelope: a stream entry or a Kafka record of the default limit.
 	MaxEnvelope = 1 << 20
 
+	usualEnvelope = 512 // bytes
+
 	payloadName = "payload"
 	contextName = "context"
 )
@@ -42,11 +44,10 @@ func Encode(e *TaskEnvelope) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	members, err := listMembers(e.ProtoReflect())
+	b, err := appendMembers(make([]byte, 0, usualEnvelope), e.ProtoReflect())
 	if err != nil {
 		return nil, err
 	}
-	b := appendObject(nil, members)
 	return b, checkSize(len(b))
 }
 

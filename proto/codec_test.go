@@ -8,7 +8,9 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
+	"google.golang.org/protobuf/encoding/protojson"
 	protobuf "google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/structpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
@@ -270,4 +272,28 @@ func equalFields(a, b []Field) bool {
 		}
 	}
 	return true
+}
+
+// Times are written here, without protojson's machinery, and mean and look the same.
+func TestTimesAreThoseOfProtojson(t *testing.T) {
+	t.Parallel()
+	for _, at := range []time.Time{
+		time.Unix(0, 0), time.Unix(-1, 1), time.Unix(1, 100_000_000), time.Unix(1, 120_000), time.Unix(1, 123_456_789), time.Unix(1, 999_999_000),
+		time.Date(1, 1, 1, 0, 0, 0, 0, time.UTC), time.Date(9999, 12, 31, 23, 59, 59, 999_999_999, time.UTC), time.Date(2024, 2, 29, 12, 0, 0, 10, time.FixedZone("", 3600)),
+	} {
+		stamp := timestamppb.New(at)
+		want, err := protojson.Marshal(stamp)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := `"` + timeText(stamp) + `"`; got != string(want) {
+			t.Errorf("%s: %s, protojson writes %s", at, got, want)
+		}
+	}
+	for _, seconds := range []int64{-62135596801, 253402300800} { // a year before 1, and 10000
+		e := &TaskEnvelope{TaskId: "t", CreatedAt: &timestamppb.Timestamp{Seconds: seconds}}
+		if _, err := Encode(e); !errors.Is(err, ErrMalformed) {
+			t.Errorf("%d s: %v", seconds, err)
+		}
+	}
 }

@@ -78,7 +78,7 @@ func fieldValue(field protoreflect.FieldDescriptor, value protoreflect.Value) (s
 			}
 		}
 	}
-	text, err := memberText(field, value)
+	text, err := appendValue(nil, field, value)
 	if err != nil || field.JSONName() == payloadName {
 		return string(text), err
 	}

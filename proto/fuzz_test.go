@@ -173,7 +173,7 @@ func FuzzQuickValue(f *testing.F) {
 		}
 		got, ok := quickContextText(e.Context)
 		field := e.ProtoReflect().Descriptor().Fields().ByJSONName(contextName)
-		want, err := memberText(field, e.ProtoReflect().Get(field))
+		want, err := appendValue(nil, field, e.ProtoReflect().Get(field))
 		if ok && (err != nil || got != string(want)) {
 			t.Fatalf("%q, the codec says %q, %v", got, want, err)
 		}

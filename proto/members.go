@@ -6,12 +6,14 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"unicode/utf8"
 
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/types/known/timestamppb"
 )
 
 // unknownNumber is where a message in memory keeps the members that its type does not have:
@@ -20,12 +22,6 @@ const unknownNumber protowire.Number = 15000
 
 // jsonText is one JSON value as text.
 type jsonText = json.RawMessage
-
-// member is one member of an object.
-type member struct {
-	name  string
-	value jsonText
-}
 
 // eachMember calls put for the set members of m by their numbers; its errors get the member's name.
 func eachMember(m protoreflect.Message, put func(protoreflect.FieldDescriptor, protoreflect.Value) error) error {
@@ -42,12 +38,11 @@ func eachMember(m protoreflect.Message, put func(protoreflect.FieldDescriptor, p
 	return nil
 }
 
-// listMembers lists the set members of m by their numbers, then the unknown ones by name.
-func listMembers(m protoreflect.Message) ([]member, error) {
-	var members []member
-	err := eachMember(m, func(field protoreflect.FieldDescriptor, value protoreflect.Value) error {
-		text, err := memberText(field, value)
-		members = append(members, member{field.JSONName(), text})
+// appendMembers appends m as a JSON object: the set members by their numbers, then the unknown ones by name.
+func appendMembers(b []byte, m protoreflect.Message) ([]byte, error) {
+	b = append(b, '{')
+	err := eachMember(m, func(field protoreflect.FieldDescriptor, value protoreflect.Value) (err error) {
+		b, err = appendValue(appendName(b, field.JSONName()), field, value)
 		return err
 	})
 	if err != nil {
@@ -57,33 +52,56 @@ func listMembers(m protoreflect.Message) ([]member, error) {
 	if err != nil {
 		return nil, err
 	}
-	for _, name := range slices.Sorted(maps.Keys(unknown)) {
-		members = append(members, member{name, unknown[name]})
-	}
-	return members, nil
+	return append(appendSorted(b, unknown), '}'), nil
 }
 
-func memberText(field protoreflect.FieldDescriptor, value protoreflect.Value) (jsonText, error) {
+// appendName appends the name of a member to an object that is not closed. Names come out of parsed JSON or the .proto: they are UTF-8.
+func appendName(b []byte, name string) []byte {
+	if b[len(b)-1] != '{' {
+		b = append(b, ',')
+	}
+	b, _ = appendText(b, name)
+	return append(b, ':')
+}
+
+// appendSorted appends members to an object that is not closed.
+func appendSorted(b []byte, members map[string]jsonText) []byte {
+	for _, name := range slices.Sorted(maps.Keys(members)) {
+		b = append(appendName(b, name), members[name]...)
+	}
+	return b
+}
+
+func appendValue(b []byte, field protoreflect.FieldDescriptor, value protoreflect.Value) ([]byte, error) {
 	switch {
 	case field.Kind() == protoreflect.StringKind:
-		return stringText(value.String())
+		return appendText(b, value.String())
+	case field.Kind() == protoreflect.Int32Kind:
+		return strconv.AppendInt(b, value.Int(), 10), nil
 	case isOurs(field):
-		members, err := listMembers(value.Message())
-		return appendObject(nil, members), err
-	case field.Kind() == protoreflect.MessageKind:
-		// protojson varies its white space on purpose.
-		b, err := protojson.Marshal(value.Message().Interface())
-		if err != nil {
-			return nil, fmt.Errorf("%w: %w", ErrMalformed, err)
-		}
-		text, err := compactText(b)
-		if err == nil && field.JSONName() == payloadName {
-			err = checkPayload(len(text))
-		}
-		return text, err
-	default:
-		return json.Marshal(value.Interface())
+		return appendMembers(b, value.Message())
 	}
+	if at, is := value.Message().Interface().(*timestamppb.Timestamp); is && at.CheckValid() == nil {
+		return appendText(b, timeText(at))
+	}
+	// protojson varies its white space on purpose.
+	text, err := protojson.Marshal(value.Message().Interface())
+	if err != nil {
+		return b, fmt.Errorf("%w: %w", ErrMalformed, err)
+	}
+	if text, err = compactText(text); err == nil && field.JSONName() == payloadName {
+		err = checkPayload(len(text))
+	}
+	return append(b, text...), err
+}
+
+// timeText is a time as protojson writes it, with 0, 3, 6 or 9 digits of a second.
+func timeText(at *timestamppb.Timestamp) string {
+	text := at.AsTime().Format("2006-01-02T15:04:05.000000000")
+	for _, zeros := range []string{"000", "000", ".000"} {
+		text = strings.TrimSuffix(text, zeros)
+	}
+	return text + "Z"
 }
 
 // readMembers fills m out of object and keeps what m's type does not have.
@@ -147,16 +165,15 @@ func keepUnknown(m protoreflect.Message, unknown map[string]jsonText) error {
 	if len(unknown) == 0 {
 		return nil
 	}
-	members := make([]member, 0, len(unknown))
-	for _, name := range slices.Sorted(maps.Keys(unknown)) {
-		value, err := compactText(unknown[name])
+	for name, value := range unknown {
+		compact, err := compactText(value)
 		if err != nil {
 			return fmt.Errorf("%w: %s: %w", ErrMalformed, name, err)
 		}
-		members = append(members, member{name, value})
+		unknown[name] = compact
 	}
 	b := protowire.AppendTag(nil, unknownNumber, protowire.BytesType)
-	m.SetUnknown(protowire.AppendBytes(b, appendObject(nil, members)))
+	m.SetUnknown(protowire.AppendBytes(b, append(appendSorted([]byte{'{'}, unknown), '}')))
 	return nil
 }
 
@@ -193,18 +210,6 @@ func parseObject(b []byte) (map[string]jsonText, error) {
 	return object, nil
 }
 
-func appendObject(b []byte, members []member) []byte {
-	b = append(b, '{')
-	for i, m := range members {
-		if i > 0 {
-			b = append(b, ',')
-		}
-		name, _ := stringText(m.name) // names come out of parsed JSON or the .proto: they are UTF-8
-		b = append(append(append(b, name...), ':'), m.value...)
-	}
-	return append(b, '}')
-}
-
 func compactText(b []byte) (jsonText, error) {
 	var out bytes.Buffer
 	err := json.Compact(&out, b)
@@ -212,15 +217,21 @@ func compactText(b []byte) (jsonText, error) {
 }
 
 // stringText renders s as JSON without the escapes for HTML.
-func stringText(s string) (jsonText, error) {
+func stringText(s string) (jsonText, error) { return appendText(nil, s) }
+
+// appendText appends s as stringText renders it.
+func appendText(b []byte, s string) ([]byte, error) {
+	if plain(s) {
+		return append(append(append(b, '"'), s...), '"'), nil
+	}
 	if !utf8.ValidString(s) {
-		return nil, fmt.Errorf("%w: not UTF-8", ErrMalformed)
+		return b, fmt.Errorf("%w: not UTF-8", ErrMalformed)
 	}
 	var out strings.Builder
 	encoder := json.NewEncoder(&out)
 	encoder.SetEscapeHTML(false)
 	if err := encoder.Encode(s); err != nil {
-		return nil, err
+		return b, err
 	}
-	return jsonText(strings.TrimSuffix(out.String(), "\n")), nil
+	return append(b, strings.TrimSuffix(out.String(), "\n")...), nil
 }

@@ -152,12 +152,15 @@ func quickContextText(c *TaskContext) (string, bool) {
 
 // plain reports whether a text is its own JSON, without its quotes.
 func plain(s string) bool {
+	ascii := true
 	for i := range len(s) {
-		if c := s[i]; c < ' ' || c == '"' || c == '\\' {
+		c := s[i]
+		if c < ' ' || c == '"' || c == '\\' {
 			return false
 		}
+		ascii = ascii && c < utf8.RuneSelf
 	}
-	return utf8.ValidString(s) && !strings.ContainsAny(s, "\u2028\u2029\ufffd")
+	return ascii || utf8.ValidString(s) && !strings.ContainsAny(s, "\u2028\u2029\ufffd")
 }
 
 // quickEnvelope reads an envelope as Encode writes it; false: the codec is to read it. The text is UTF-8.
