@@ -18,15 +18,15 @@ const (
 	hashHeader  = "requestHash" // of the request with the idempotency key, which the envelope does not have
 )
 
-// copyOf is the copy of a task (contract §5). mark is the round in which it is published: the message's correlation id.
+// copyOf is the copy of a task (contract §5), without its correlation id: the round in which it is published.
 // Errors: those of package proto.
-func copyOf(t taskstate.Task, mark string) (amqp.Publishing, error) {
+func copyOf(t taskstate.Task) (amqp.Publishing, error) {
 	body, err := pb.Encode(ingestq.EnvelopeOf(t))
 	if err != nil {
 		return amqp.Publishing{}, fmt.Errorf("encode the copy of task %s: %w", t.ID, err)
 	}
 	m := amqp.Publishing{
-		MessageId: t.ID, CorrelationId: mark, DeliveryMode: amqp.Persistent, ContentType: contentType, Body: body,
+		MessageId: t.ID, DeliveryMode: amqp.Persistent, ContentType: contentType, Body: body,
 		Headers: amqp.Table{
 			"taskId": t.ID, "idempotencyKey": t.IdempotencyKey, "workflowId": t.WorkflowID, "channel": t.Channel, "traceparent": t.TraceParent,
 		},

@@ -56,6 +56,28 @@ func TestUnfinishedTasksHaveOneCopy(t *testing.T) {
 	})
 }
 
+// The copies of large tasks do not all fit into one batch: each is made, once.
+func TestLargeTasksHaveOneCopy(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, labserver.RabbitMQ(t), labserver.MySQLDatabase(t))
+	var tasks []taskstate.NewTask
+	var ids []string
+	for range 40 { // of 250 KB: three batches
+		ids = append(ids, uuid.Must(uuid.NewV7()).String())
+		tasks = append(tasks, taskstate.NewTask{
+			Task: taskstate.Task{
+				ID: ids[len(ids)-1], UserID: "anna", Type: "document", Channel: "http", MaxAttempts: 3, Payload: []byte(`"` + strings.Repeat("x", 250<<10) + `"`),
+			},
+			Actor: taskstate.Actor{Kind: taskstate.ActorUser, Name: "anna"},
+		})
+	}
+	w.insert(tasks...)
+	m := w.start()
+	m.knows(len(ids))
+	w.copies(len(ids))
+	require.Equal(t, once(ids), byTask(t, w.messages()))
+}
+
 func withoutCount(headers amqp.Table) amqp.Table { delete(headers, "x-delivery-count"); return headers }
 
 func dlq(w *world) string { return strings.TrimSuffix(w.cfg.DLX, "dlx") + "dlq" }

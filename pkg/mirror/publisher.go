@@ -15,7 +15,6 @@ import (
 
 	"github.com/millweir/millweir/pkg/crash"
 	"github.com/millweir/millweir/pkg/pause"
-	"github.com/millweir/millweir/pkg/taskstate"
 )
 
 const (
@@ -290,12 +289,36 @@ func (p *publisher) due(ctx context.Context) []uuid.UUID {
 
 // batch are tasks whose copies are published together.
 type batch struct {
-	ids   []uuid.UUID
-	tasks []taskstate.Task // those of ids that are unfinished
-	err   error
+	ids    []uuid.UUID
+	copies []newCopy // of those of ids that are unfinished, the oldest first
+	err    error
 }
 
-// send publishes what is due, batch by batch: while the confirms of one come the rows of the next are read. It ends with the first batch
+// newCopy is a copy that is to be published.
+type newCopy struct {
+	id      uuid.UUID
+	message amqp.Publishing // without its round's mark
+	err     error           // why the task cannot be copied
+}
+
+// read reads the rows of tasks, which are sorted, and makes their copies. What would be more than mostBytes the next look takes.
+func (p *publisher) read(ctx context.Context, ids []uuid.UUID) batch {
+	tasks, err := p.rows.tasks(ctx, ids)
+	one := batch{ids: ids, err: err}
+	size := 0
+	for _, t := range tasks {
+		id := uuid.MustParse(t.ID)
+		message, err := copyOf(t)
+		if size += len(message.Body); size > mostBytes && len(one.copies) > 0 {
+			one.ids = ids[:slices.Index(ids, id)]
+			break
+		}
+		one.copies = append(one.copies, newCopy{id, message, err})
+	}
+	return one
+}
+
+// send publishes what is due, batch by batch: while the confirms of one come the next is read. It ends with the first batch
 // of which a task has no copy. Its error ends the connection.
 func (p *publisher) send(ctx context.Context) error {
 	ids := p.due(ctx)
@@ -308,10 +331,8 @@ func (p *publisher) send(ctx context.Context) error {
 	reader.Go(func() {
 		defer close(batches)
 		for some := range slices.Chunk(ids, mostRows) {
-			one := batch{ids: some}
-			one.tasks, one.err = p.rows.tasks(reading, some)
 			select {
-			case batches <- one:
+			case batches <- p.read(reading, some):
 			case <-reading.Done():
 				return
 			}
@@ -333,9 +354,9 @@ func (p *publisher) send(ctx context.Context) error {
 
 // sendBatch publishes one batch; whole: each has a copy.
 func (p *publisher) sendBatch(ctx context.Context, one batch) (whole bool, err error) {
-	open := make(map[uuid.UUID]bool, len(one.tasks))
-	for _, t := range one.tasks {
-		open[uuid.MustParse(t.ID)] = true
+	open := make(map[uuid.UUID]bool, len(one.copies))
+	for _, c := range one.copies {
+		open[c.id] = true
 	}
 	for _, id := range one.ids {
 		if !open[id] {
@@ -343,7 +364,7 @@ func (p *publisher) sendBatch(ctx context.Context, one batch) (whole bool, err e
 		}
 	}
 	p.publishing.RLock()
-	failures, err := p.publishAll(ctx, one.tasks)
+	failures, err := p.publishAll(ctx, one.copies)
 	p.publishing.RUnlock()
 	// Also when the connection has ended, and ctx with it: RabbitMQ was asked and has not confirmed.
 	if dbErr := p.rows.putFailures(context.WithoutCancel(ctx), failures); dbErr != nil {
@@ -356,30 +377,25 @@ func (p *publisher) sendBatch(ctx context.Context, one batch) (whole bool, err e
 	return len(failures) == 0, err
 }
 
-// publishAll publishes the copies of tasks, each with all its tries, and returns those that have none after them, or when the connection has ended.
-func (p *publisher) publishAll(ctx context.Context, tasks []taskstate.Task) (failures []failure, err error) {
+// publishAll publishes copies, each with all its tries, and returns the tasks that have none after them, or when the connection has ended.
+func (p *publisher) publishAll(ctx context.Context, copies []newCopy) (failures []failure, err error) {
 	var messages []amqp.Publishing
 	var ids []uuid.UUID
-	size, mark, back := 0, p.mark(), p.publish.returned()
-	for _, t := range tasks {
-		id := uuid.MustParse(t.ID)
-		switch m := p.missing[id]; {
-		case p.known.has(id):
-			delete(p.missing, id) // the drainer has met it
+	mark, back := p.mark(), p.publish.returned()
+	for _, c := range copies {
+		switch m := p.missing[c.id]; {
+		case p.known.has(c.id):
+			delete(p.missing, c.id) // the drainer has met it
 			continue
-		case m.late != nil && m.late.Acked() && back[t.ID] == "":
-			p.has(id)
+		case m.late != nil && m.late.Acked() && back[c.message.MessageId] == "":
+			p.has(c.id)
 			continue
-		}
-		message, err := copyOf(t, mark)
-		if err != nil {
-			failures = append(failures, p.failed(id, err.Error(), 0))
+		case c.err != nil:
+			failures = append(failures, p.failed(c.id, c.err.Error(), 0))
 			continue
 		}
-		if size += len(message.Body); size > mostBytes && len(messages) > 0 {
-			break // the next look takes the rest
-		}
-		messages, ids = append(messages, message), append(ids, id)
+		c.message.CorrelationId = mark
+		messages, ids = append(messages, c.message), append(ids, c.id)
 	}
 	for try := 1; len(messages) > 0; try++ {
 		results := p.publish.send(ctx, messages)
