@@ -18,9 +18,9 @@ import (
 
 const (
 	flushEnded     = 5000 // tasks at least, and as many open ones
-	flushRounds    = 21   // of asking; the last one is for what a worker ends on its way to its stop
-	flushDocuments = 400  // of a round
-	flushRuns      = 100  // of a round, of a workflow
+	flushRounds    = 23   // of asking; the last three are for what a worker ends on its way to its stop
+	flushDocuments = 250  // of a round
+	flushRuns      = 250  // of a round, of a workflow: they are quicker, and some must be left when flushEnded tasks have ended
 	flushBytes     = 500  // of a document: it is their number that counts here
 	flushClients   = 16
 	flushSettle    = 4 * time.Minute
@@ -34,7 +34,7 @@ func RedisFlush(ctx context.Context, s *stage.Stage) (saw string, err error) {
 		return "", err
 	}
 	defer workflow.Close()
-	opts := world.Options{Env: []string{"HTTP_ADDR=" + world.FreeAddr(), workflow.Env}}
+	opts := world.Options{Env: []string{"HTTP_ADDR=" + world.FreeAddr(), workflow.Env, "TASK_STREAM_MAXLEN=10000"}}
 	c, err := s.NewCluster(ctx, opts, "ingest-api", "stream-mirror")
 	if err != nil {
 		return "", err
