@@ -23,7 +23,7 @@ func (s *Store) Apply(ctx context.Context, b taskstate.Batch) ([]taskstate.Outco
 		return nil, err
 	}
 	var out []taskstate.Outcome
-	for chunk := range slices.Chunk(b.IDs, maxBatch) {
+	for chunk := range slices.Chunk(b.IDs, statement.MaxRows) {
 		outcomes, err := s.applyChunk(ctx, chunk, b)
 		if err != nil {
 			if len(out) == 0 {
@@ -186,7 +186,7 @@ func (s *Store) Sweep(ctx context.Context, w taskstate.Sweep) ([]taskstate.Outco
 	}
 	look := call.Wake{
 		Status: w.Status, Before: w.Before.UTC().Truncate(time.Microsecond), In: time.Duration(boundedMicros(w.WakeBefore.In)) * time.Microsecond,
-		Limit: min(w.Limit, maxBatch), Exclude: storable(w.Exclude),
+		Limit: min(w.Limit, statement.MaxRows), Exclude: storable(w.Exclude),
 	}
 	for {
 		found, err := s.calls().Due(ctx, look)

@@ -148,31 +148,30 @@ func (s *Store) Count(ctx context.Context, scope taskstate.Scope, q taskstate.Qu
 	if err != nil {
 		return nil, err
 	}
-	parts := sqldb.Parts{"scope": s.scope(scope), "filters": s.filters(q).part()}
-	if name == "CountWithout" {
-		status := q.Statuses[0]
-		q.Statuses = nil
-		parts["filters"] = s.filters(q).part()
-		query := s.queries.Bind(name, parts, string(status))
-		n, err := sqldb.ReadRow(ctx, s, func(row sqldb.Scanner) (n int64, err error) { return n, row.Scan(&n) }, query.Text, query.Args...)
-		if counts[status] = n; err != nil {
-			return nil, fmt.Errorf("count tasks: %w", err)
-		}
-		return positive(counts), nil
-	}
 	var args []any
-	if name == "CountFailing" {
+	scan := countInto(counts)
+	switch name {
+	case "CountFailing":
 		args = []any{q.FailureGroup}
+	case "CountWithout":
+		status := q.Statuses[0]
+		args, q.Statuses = []any{string(status)}, nil
+		scan = func(rows *sql.Rows) error {
+			var n int64
+			err := rows.Scan(&n)
+			counts[status] = n
+			return err
+		}
 	}
-	count := s.queries.Bind(name, parts, args...)
+	count := s.queries.Bind(name, sqldb.Parts{"scope": s.scope(scope), "filters": s.filters(q).part()}, args...)
 	err = s.Read(ctx, func(ctx context.Context, tx taskstate.Tx) error {
 		clear(counts)
-		return sqldb.Each(ctx, tx, countInto(counts), count.Text, count.Args...)
+		return sqldb.Each(ctx, tx, scan, count.Text, count.Args...)
 	})
 	if err != nil {
 		return nil, fmt.Errorf("count tasks: %w", err)
 	}
-	return counts, nil
+	return positive(counts), nil
 }
 
 // countBy returns the statement that counts the tasks of q with the fewest looks, by the kept counts: the body of each task and its state,

@@ -26,8 +26,8 @@ func (s *Store) Heartbeat(ctx context.Context, lease time.Duration, beats []task
 		rows[i] = s.beatRow(b, boundedMicros(lease))
 	}
 	var said [][]any
-	for at := 0; at < len(sorted); at += maxBatch {
-		part := rows[at:min(at+maxBatch, len(rows))]
+	for at := 0; at < len(sorted); at += statement.MaxRows {
+		part := rows[at:min(at+statement.MaxRows, len(rows))]
 		held, err := s.stillHeld(ctx, part)
 		if err != nil {
 			return nil, err
@@ -41,7 +41,7 @@ func (s *Store) Heartbeat(ctx context.Context, lease time.Duration, beats []task
 			}
 		}
 	}
-	for part := range slices.Chunk(said, maxBatch) {
+	for part := range slices.Chunk(said, statement.MaxRows) {
 		query := s.withRows("Heartbeat", beatColumns, part)
 		err := s.Beat(ctx, func(ctx context.Context, tx taskstate.Tx) error {
 			_, err := tx.ExecContext(ctx, query.Text, query.Args...)

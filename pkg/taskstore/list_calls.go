@@ -12,6 +12,7 @@ import (
 	"github.com/millweir/millweir/pkg/sqldb"
 	"github.com/millweir/millweir/pkg/taskstate"
 	"github.com/millweir/millweir/pkg/taskstore/internal/call"
+	"github.com/millweir/millweir/pkg/taskstore/internal/statement"
 )
 
 // A list by updated_at is put together from calls: an index of all rows in that order would be written at every change of every
@@ -315,7 +316,7 @@ func (w *walk) among(ctx context.Context, status taskstate.Status, group []call.
 		return nil
 	}
 	slices.Sort(ids)
-	for chunk := range slices.Chunk(ids, maxBatch) {
+	for chunk := range slices.Chunk(ids, statement.MaxRows) {
 		query := w.s.queries.Bind("ListAmong", sqldb.Parts{
 			"list": sqldb.List(w.s.rawIDs(chunk)), "scope": w.s.scope(w.scope), "filters": w.where.part(),
 		}, string(status))

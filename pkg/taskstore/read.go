@@ -13,6 +13,7 @@ import (
 	"github.com/millweir/millweir/pkg/sqldb"
 	"github.com/millweir/millweir/pkg/taskstate"
 	"github.com/millweir/millweir/pkg/taskstore/internal/call"
+	"github.com/millweir/millweir/pkg/taskstore/internal/statement"
 )
 
 // maxLog bounds one answer of the log.
@@ -33,7 +34,7 @@ func (s *Store) Get(ctx context.Context, scope taskstate.Scope, id string) (task
 // GetMany implements taskstate.Store.
 func (s *Store) GetMany(ctx context.Context, scope taskstate.Scope, ids []string) ([]taskstate.Task, error) {
 	var out []taskstate.Task
-	for chunk := range slices.Chunk(storable(ids), maxBatch) {
+	for chunk := range slices.Chunk(storable(ids), statement.MaxRows) {
 		query := s.queries.Bind("Get", sqldb.Parts{"list": sqldb.List(chunk), "scope": s.scope(scope)})
 		found, err := read(ctx, s, "get tasks", func(ctx context.Context, tx taskstate.Tx) ([]taskstate.Task, error) {
 			return s.readTasks(ctx, tx, len(chunk), query)
@@ -110,7 +111,7 @@ func (s *Store) TransitionsOf(ctx context.Context, after map[string]int64, limit
 		batch = append(batch, []any{id, after[id]})
 	}
 	var out []taskstate.Transition
-	for chunk := range slices.Chunk(batch, maxBatch) {
+	for chunk := range slices.Chunk(batch, statement.MaxRows) {
 		query := s.withRows("TransitionsOf", []string{"id", "after"}, chunk, bounded(limit))
 		log, err := sqldb.ReadAll(ctx, s, "read logs", query.Text, query.Args, scanTransition)
 		if err != nil {

@@ -24,10 +24,6 @@ import (
 	"github.com/millweir/millweir/pkg/taskstate"
 )
 
-// maxBatch is the most rows of one transaction; larger batches are cut into several, so that locks are held for a bounded
-// time. Measured on an outbox, durable commits: 12,115 rows a second by 500, 4,104 by 20.
-const maxBatch = 500
-
 // ErrInvalid says that a caller's values cannot be stored; the error names the field.
 var ErrInvalid = errors.New("invalid value")
 

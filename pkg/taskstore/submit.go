@@ -11,6 +11,7 @@ import (
 	"github.com/millweir/millweir/pkg/sqldb"
 	"github.com/millweir/millweir/pkg/taskstate"
 	"github.com/millweir/millweir/pkg/taskstore/internal/call"
+	"github.com/millweir/millweir/pkg/taskstore/internal/statement"
 )
 
 // Limits of a new task's fields, in characters; the columns are as wide.
@@ -107,14 +108,14 @@ func (b *submission) insert(ctx context.Context, tx taskstate.Tx) error {
 		batch[i] = &sorted[i].Task
 		log[i] = call.Row{ID: t.ID, Whose: whoseIs(batch[i]), To: taskstate.StatusQueued, Reason: taskstate.ReasonAccepted, Actor: clean(t.Actor.String()), Wake: b.moment.Now}
 	}
-	for chunk := range slices.Chunk(batch, maxBatch) {
+	for chunk := range slices.Chunk(batch, statement.MaxRows) {
 		for _, part := range bySize(chunk, func(t *task) int { return len(t.Payload) + len(t.FilePath) }) {
 			if err := b.insertRows(ctx, tx, part); err != nil {
 				return err
 			}
 		}
 	}
-	for part := range slices.Chunk(log, maxBatch) {
+	for part := range slices.Chunk(log, statement.MaxRows) {
 		if err := b.store.calls().Insert(ctx, tx, part, call.Head{ID: b.callID, Epoch: b.moment.Epoch, At: b.moment.Now}); err != nil {
 			return err
 		}

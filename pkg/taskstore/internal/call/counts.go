@@ -132,7 +132,7 @@ func (s Store) count(ctx context.Context, tx taskstate.Tx, n counts) error {
 			rows = append(rows, []any{k.User, k.Base, string(k.Status), add})
 		}
 	}
-	for part := range slices.Chunk(rows, maxIDs) {
+	for part := range slices.Chunk(rows, statement.MaxRows) {
 		if _, err := tx.ExecContext(ctx, s.Queries.Rows("CountOwner", len(part)), slices.Concat(part...)...); err != nil {
 			return fmt.Errorf("count tasks of users: %w", err)
 		}

@@ -31,12 +31,12 @@ func (s Store) Pace(ctx context.Context, of Whose, named, perhaps, filters sqldb
 	if p.Took, err = s.took(ctx, done[max(0, len(done)-mostTook):], filters); err != nil { // the newest ids
 		return p, err
 	}
-	for chunk := range slices.Chunk(running, maxIDs) {
+	for chunk := range slices.Chunk(running, statement.MaxRows) {
 		if err := s.stages(ctx, chunk, filters, p.Stages); err != nil {
 			return p, err
 		}
 	}
-	for chunk := range slices.Chunk(waiting, maxIDs) { // from the oldest on
+	for chunk := range slices.Chunk(waiting, statement.MaxRows) { // from the oldest on
 		if p.Oldest, err = s.oldest(ctx, chunk, filters); err != nil {
 			return p, err
 		}
@@ -52,7 +52,7 @@ const tookCalls, mostTook = 100, 1000
 
 // took is how long those of some tasks took that are SUCCEEDED, the shortest first.
 func (s Store) took(ctx context.Context, ids []uuid.UUID, filters sqldb.Part) (out []time.Duration, err error) {
-	for chunk := range slices.Chunk(ids, maxIDs) {
+	for chunk := range slices.Chunk(ids, statement.MaxRows) {
 		query := s.among("TookAmong", chunk, filters)
 		some, err := sqldb.ReadAll(ctx, s, "read how long tasks took", query.Text, query.Args, func(rows *sql.Rows) (time.Duration, error) {
 			var from, to taskstate.DBTime

@@ -28,9 +28,6 @@ import (
 //
 // A call is counted when its waking ends (counts.go). So every call that changes a status wakes at least once.
 
-// maxIDs is the most tasks of one statement, as many as a transaction changes at most.
-const maxIDs = 500
-
 // Store is a database with the statements of package taskstore.
 type Store struct {
 	*sqldb.Database
@@ -129,7 +126,7 @@ func (s Store) wakers(ctx context.Context, tx taskstate.Tx, status taskstate.Sta
 		}
 	}
 	slices.Sort(ids)
-	for chunk := range slices.Chunk(slices.Compact(ids), maxIDs) {
+	for chunk := range slices.Chunk(slices.Compact(ids), statement.MaxRows) {
 		parts = append(parts, s.Queries.Bind("WakingAmong", sqldb.Parts{"list": sqldb.List(statement.RawIDs(s.Dialect(), chunk))}))
 	}
 	out := map[string]Waker{}
@@ -247,7 +244,7 @@ func Groups(calls []Call) func(yield func([]Call) bool) {
 	return func(yield func([]Call) bool) {
 		for len(calls) > 0 {
 			n, ids := 1, len(calls[0].IDs)
-			for n < len(calls) && ids+len(calls[n].IDs) <= maxIDs {
+			for n < len(calls) && ids+len(calls[n].IDs) <= statement.MaxRows {
 				ids += len(calls[n].IDs)
 				n++
 			}
