@@ -3,9 +3,10 @@ package auth
 import (
 	"context"
 	"embed"
-	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -22,8 +23,9 @@ const (
 	usedEvery = 30 * time.Second
 	// usedBatch is the most keys of one write.
 	usedBatch = 500
-	// crowdMost is the most look-ups of one statement.
-	crowdMost = 200
+	// lookMost is the most digests of one statement, lookWait how long a slow statement holds up those that came after it.
+	lookMost = 200
+	lookWait = time.Second
 	// flushTimeout bounds the last write at a stop.
 	flushTimeout = 5 * time.Second
 )
@@ -37,14 +39,10 @@ func (k *Keys) Authenticate(ctx context.Context, secret string) (Principal, erro
 	if err := CheckShape(secret); err != nil {
 		return Principal{}, err
 	}
-	sum := digest(secret)
 	now := k.now()
-	e, known := k.cache.get(sum, now)
-	if !known {
-		var err error
-		if e, err = k.look(ctx, "KeyFind", sum, now); err != nil {
-			return Principal{}, err
-		}
+	e, err := k.look(ctx, digest(secret), now)
+	if err != nil {
+		return Principal{}, err
 	}
 	return k.admit(e, now)
 }
@@ -58,71 +56,54 @@ func (k *Keys) admit(e entry, now time.Time) (Principal, error) {
 	return e.who, nil
 }
 
-// AuthenticateCrowd is Authenticate for callers whose address others guess from. It judges every secret, so that nobody is
-// locked out by a neighbour, and keeps guesses cheap: look-ups that come at once share one statement, there is one statement
-// at a time in a process, and what is no key is not kept, so that guesses push no good key out of the cache.
-func (k *Keys) AuthenticateCrowd(ctx context.Context, secret string) (Principal, error) {
-	if err := CheckShape(secret); err != nil {
-		return Principal{}, err
-	}
-	g := &guess{sum: digest(secret), at: k.now()}
-	e, known := k.cache.get(g.sum, g.at)
-	if !known {
-		if err := k.crowd.Do(ctx, g)[0]; err != nil {
-			if ctx.Err() != nil {
-				return Principal{}, ctx.Err()
-			}
-			return Principal{}, fmt.Errorf("%w: %w", taskstate.ErrUnavailable, err)
-		}
-		e = g.found
-	}
-	return k.admit(e, g.at)
-}
-
-// guess is one look-up of a crowd, and what came of it; the zero entry: there is no such key.
-type guess struct {
-	sum   string
-	at    time.Time
-	found entry
-}
-
-// lookCrowd looks several keys up.
-func (k *Keys) lookCrowd(ctx context.Context, b *batcher.Batch[*guess]) error {
-	guesses := b.Items()
-	sums := make([]any, len(guesses))
-	for i, g := range guesses {
-		sums[i] = g.sum
-	}
-	found, now, err := k.findAll(ctx, sums)
-	if err != nil {
-		return err
-	}
-	for _, g := range guesses {
-		if key, ok := found[g.sum]; ok {
-			g.found = k.entryOf(ctx, key, now, g.at)
-			k.cache.put(g.sum, g.found)
-		}
-	}
-	return nil
-}
-
-// look asks the database and keeps the answer, also that there is no such key.
-func (k *Keys) look(ctx context.Context, statement, sum string, now time.Time) (entry, error) {
-	key, dbNow, err := k.findBy(ctx, statement, sum)
-	if errors.Is(err, ErrInvalidKey) {
-		e := entry{at: now}
-		k.cache.put(sum, e)
+// look is what the database says of a digest; the zero entry: there is no such key or session. Look-ups that come at once share
+// one statement, however many come, so that neither guesses nor a known key whose entry has grown old cost the database more.
+// What is no key is not kept: guesses push no good key out of the cache.
+func (k *Keys) look(ctx context.Context, sum string, now time.Time) (entry, error) {
+	if e, known := k.cache.get(sum, now); known {
 		return e, nil
 	}
-	if err != nil {
+	l := &lookup{sum: sum, at: now}
+	if err := k.lookups.Do(ctx, l)[0]; err != nil {
 		if ctx.Err() != nil {
 			return entry{}, ctx.Err()
 		}
 		return entry{}, fmt.Errorf("%w: %w", taskstate.ErrUnavailable, err)
 	}
-	e := k.entryOf(ctx, key, dbNow, now)
-	k.cache.put(sum, e)
-	return e, nil
+	return l.found, nil
+}
+
+// lookup is one digest that is looked up, and what came of it.
+type lookup struct {
+	sum   string
+	at    time.Time
+	found entry
+}
+
+// lookAll looks several digests up. What the batch before has found is not asked for again.
+func (k *Keys) lookAll(ctx context.Context, b *batcher.Batch[*lookup]) error {
+	asked := map[string]bool{}
+	for _, l := range b.Items() {
+		if e, known := k.cache.get(l.sum, l.at); known {
+			l.found = e
+		} else {
+			asked[l.sum] = true
+		}
+	}
+	if len(asked) == 0 {
+		return nil
+	}
+	found, now, err := k.findAll(ctx, slices.Collect(maps.Keys(asked)))
+	if err != nil {
+		return err
+	}
+	for _, l := range b.Items() {
+		if key, ok := found[l.sum]; ok && asked[l.sum] {
+			l.found = k.entryOf(ctx, key, now, l.at)
+			k.cache.put(l.sum, l.found)
+		}
+	}
+	return nil
 }
 
 // entryOf is what a key's row says, read at dbNow by the database's clock and at now by ours.

@@ -88,7 +88,8 @@ type Keys struct {
 	now   func() time.Time
 	cache *cache
 	used  *usage
-	crowd *batcher.Batcher[*guess]
+	// lookups are those that go on.
+	lookups *batcher.Batcher[*lookup]
 }
 
 // New makes Keys over a database; now nil is time.Now.
@@ -100,7 +101,7 @@ func New(db sqldb.DB, log *slog.Logger, now func() time.Time) *Keys {
 		db: db, q: sqldb.MustLoad(queries, "queries", db.Dialect()), audit: audit.New(db, log), log: log, now: now,
 		cache: newCache(), used: newUsage(),
 	}
-	k.crowd = batcher.New(batcher.Config{Workers: 1, Most: crowdMost}, k.lookCrowd)
+	k.lookups = batcher.New(batcher.Config{Workers: 2, Most: lookMost, MaxWait: lookWait}, k.lookAll)
 	return k
 }
 
@@ -118,12 +119,13 @@ func (k *Keys) Ensure(ctx context.Context, secret string, in NewKey) error {
 	if err := CheckShape(secret); err != nil {
 		return err
 	}
-	_, _, err := k.find(ctx, digest(secret))
-	if !errors.Is(err, ErrInvalidKey) {
+	sum := []string{digest(secret)}
+	known, _, err := k.findAll(ctx, sum)
+	if err != nil || len(known) > 0 {
 		return err
 	}
 	if _, err = k.insert(ctx, secret, in); err != nil {
-		if _, _, again := k.find(ctx, digest(secret)); again == nil {
+		if known, _, again := k.findAll(ctx, sum); again == nil && len(known) > 0 {
 			return nil // another process was faster
 		}
 	}
@@ -234,30 +236,12 @@ func (k *Keys) Revoke(ctx context.Context, by audit.Source, id string) error {
 	return nil
 }
 
-// find reads a key by its digest, with the database's clock. ErrInvalidKey when there is none.
-func (k *Keys) find(ctx context.Context, sum string) (Key, time.Time, error) {
-	return k.findBy(ctx, "KeyFind", sum)
-}
-
-// findBy is find by this statement.
-func (k *Keys) findBy(ctx context.Context, statement, sum string) (Key, time.Time, error) {
-	var now taskstate.DBTime
-	var key Key
-	err := k.db.Read(ctx, func(ctx context.Context, db taskstate.Tx) (err error) {
-		key, err = scanKey(db.QueryRowContext(ctx, k.q.Get(statement), sum), &now)
-		return err
-	})
-	if errors.Is(err, sql.ErrNoRows) {
-		return Key{}, time.Time{}, ErrInvalidKey
+// findAll reads the keys and sessions of some digests, with the database's clock. What is missing in the answer is none.
+func (k *Keys) findAll(ctx context.Context, sums []string) (found map[string]Key, now time.Time, err error) {
+	args := make([]any, len(sums))
+	for i, sum := range sums {
+		args[i] = sum
 	}
-	if err != nil {
-		return Key{}, time.Time{}, fmt.Errorf("look up API key: %w", err)
-	}
-	return key, now.Time, nil
-}
-
-// findAll reads the keys of some digests, with the database's clock. What is missing in the answer is no key.
-func (k *Keys) findAll(ctx context.Context, sums []any) (found map[string]Key, now time.Time, err error) {
 	err = k.db.Read(ctx, func(ctx context.Context, db taskstate.Tx) error {
 		found = map[string]Key{}
 		return sqldb.Each(ctx, db, func(rows *sql.Rows) error {
@@ -266,7 +250,7 @@ func (k *Keys) findAll(ctx context.Context, sums []any) (found map[string]Key, n
 			key, err := scanKey(rows, &sum, &at)
 			found[sum], now = key, at.Time
 			return err
-		}, k.q.List("KeysFind", len(sums)), sums...)
+		}, k.q.List("KeysFind", len(args)), args...)
 	})
 	if err != nil {
 		err = fmt.Errorf("look up API keys: %w", err)

@@ -32,8 +32,6 @@ func TestSession(t *testing.T) {
 		// Neither secret is good in the other's place, and a session is not a key that sessions are made of.
 		_, err = b.Authenticate(ctx, session)
 		require.ErrorIs(t, err, auth.ErrInvalidKey)
-		_, err = b.AuthenticateCrowd(ctx, session)
-		require.ErrorIs(t, err, auth.ErrInvalidKey)
 		_, err = b.AuthenticateSession(ctx, secret)
 		require.ErrorIs(t, err, auth.ErrInvalidKey)
 		all, err := b.List(ctx, nil, 10)

@@ -7,20 +7,6 @@ VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
 -- name: KeyBase
 SELECT id FROM knowledge_base WHERE user_id = ? AND deleted_at IS NULL AND (id = ? OR live_name = ?);
 
--- name: KeyFind
--- The database's clock judges the end of a key.
-SELECT @now, id, user_id, name, role, scopes, COALESCE(bases, ''), shown, created_at, expires_at, revoked_at, last_used_at
-FROM api_key
-WHERE digest = ?
-  AND parent_id IS NULL;
-
--- name: SessionFind
--- A session is as its key is now, and ends with it; its row has its own end and its own revocation. One of a log-in without a key
--- is its own key. No secret of a key is looked up here (checkShape).
-SELECT @now, k.id, k.user_id, k.name, k.role, k.scopes, COALESCE(k.bases, ''), k.shown, s.created_at, s.expires_at, COALESCE(s.revoked_at, k.revoked_at), k.last_used_at
-FROM api_key s JOIN api_key k ON k.id = COALESCE(s.parent_id, s.id)
-WHERE s.digest = ?;
-
 -- name: SessionsEnded
 -- By ix_api_key_parent.
 DELETE FROM api_key WHERE parent_id = ? AND expires_at < ?;
@@ -48,10 +34,12 @@ WHERE id = ?
 @forupdate;
 
 -- name: KeysFind
-SELECT digest, @now, id, user_id, name, role, scopes, COALESCE(bases, ''), shown, created_at, expires_at, revoked_at, last_used_at
-FROM api_key
-WHERE digest IN (@list)
-  AND parent_id IS NULL;
+-- Of keys and of sessions; the secret's shape says which (checkShape). A session is as its key is now, and ends with it; its row
+-- has its own end and its own revocation. One of a log-in without a key is its own key, as a key is.
+-- The database's clock judges the end.
+SELECT s.digest, @now, k.id, k.user_id, k.name, k.role, k.scopes, COALESCE(k.bases, ''), k.shown, s.created_at, s.expires_at, COALESCE(s.revoked_at, k.revoked_at), k.last_used_at
+FROM api_key s JOIN api_key k ON k.id = COALESCE(s.parent_id, s.id)
+WHERE s.digest IN (@list);
 
 -- name: KeyList
 -- Sessions without a key are listed while they last.

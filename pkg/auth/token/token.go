@@ -181,11 +181,3 @@ func (c Chain) Authenticate(ctx context.Context, secret string) (auth.Principal,
 	}
 	return c.Keys.Authenticate(ctx, secret)
 }
-
-// AuthenticateCrowd is Authenticate for callers whose address others guess from: tokens are judged without a look-up anyway.
-func (c Chain) AuthenticateCrowd(ctx context.Context, secret string) (auth.Principal, error) {
-	if !strings.HasPrefix(secret, auth.KeyPrefix) {
-		return c.Tokens.Authenticate(ctx, secret)
-	}
-	return c.Keys.AuthenticateCrowd(ctx, secret)
-}

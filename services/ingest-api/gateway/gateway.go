@@ -51,9 +51,6 @@ import (
 type Authenticator interface {
 	// Authenticate returns who holds the secret. Errors: auth.ErrInvalidKey, taskstate.ErrUnavailable.
 	Authenticate(ctx context.Context, secret string) (auth.Principal, error)
-	// AuthenticateCrowd is Authenticate for callers whose address is being guessed from: it judges every secret too, at a cost
-	// for the database that does not rise with the number of guesses. Errors as Authenticate.
-	AuthenticateCrowd(ctx context.Context, secret string) (auth.Principal, error)
 }
 
 // Readiness knows the dependencies of the process; process.Ready is one.

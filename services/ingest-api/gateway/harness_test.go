@@ -101,10 +101,6 @@ func (l *memoryTrail) List(_ context.Context, q audit.Query) (out []audit.Event,
 	return out, nil
 }
 
-func (p *people) AuthenticateCrowd(ctx context.Context, secret string) (auth.Principal, error) {
-	return p.Authenticate(ctx, secret)
-}
-
 // bench is a gateway over an installation on SQLite, in AUTH_MODE=keys.
 type bench struct {
 	t             testing.TB

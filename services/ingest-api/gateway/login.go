@@ -19,8 +19,7 @@ const maxBlocked = 10_000
 
 // guesses limits failed logins by the caller's network. A network that is over the limit is blocked until one attempt
 // comes back: a wrong secret from there is told to wait. A valid one is let in all the same, so that nobody is locked out by a
-// neighbour; all look-ups for blocked networks share one statement at a time (AuthenticateCrowd), so guesses stay cheap for
-// the database however many come. A key has more than 200 random bits, so the limit protects the database, not the key.
+// neighbour; look-ups that come at once share a statement (auth.Keys), so guesses stay cheap for the database however many come. A key has more than 200 random bits, so the limit protects the database, not the key.
 //
 // The limit is never lifted: while Redis is away each process counts for itself (ratelimit.Fallback).
 type guesses struct {
@@ -68,11 +67,7 @@ func (g *guesses) failed(ctx context.Context, network string) time.Duration {
 func (g *Gateway) login(c *gin.Context, secret string) (auth.Principal, error) {
 	from := web.Network(c.ClientIP())
 	wait := g.guesses.wait(from)
-	judge := g.deps.Auth.Authenticate
-	if wait > 0 {
-		judge = g.deps.Auth.AuthenticateCrowd
-	}
-	who, err := judge(c.Request.Context(), secret)
+	who, err := g.deps.Auth.Authenticate(c.Request.Context(), secret)
 	if err == nil || !errors.Is(err, auth.ErrInvalidKey) {
 		return who, err
 	}
