@@ -21,7 +21,7 @@ import (
 	"os"
 
 	"github.com/millweir/millweir/pkg/ingest/extract/child"
-	_ "github.com/millweir/millweir/pkg/ingest/extract/pdf" // reads PDFs
+	_ "github.com/millweir/millweir/pkg/ingest/extract/pdf/wasm" // reads PDFs
 	"github.com/millweir/millweir/pkg/process"
 	_ "github.com/millweir/millweir/pkg/sqldb/dialects" // all of them
 	"github.com/millweir/millweir/scripts/lab/bench"

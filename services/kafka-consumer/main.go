@@ -20,7 +20,7 @@ import (
 	"os"
 
 	"github.com/millweir/millweir/pkg/ingest/extract/child"
-	_ "github.com/millweir/millweir/pkg/ingest/extract/pdf" // reads PDFs
+	_ "github.com/millweir/millweir/pkg/ingest/extract/pdf/wasm" // reads PDFs
 	"github.com/millweir/millweir/pkg/process"
 	_ "github.com/millweir/millweir/pkg/wiring/kafka" // carries deliveries
 	_ "github.com/millweir/millweir/pkg/wiring/redis" // takes dead letters that are owed to it

@@ -15,7 +15,7 @@ import (
 	"os"
 
 	"github.com/millweir/millweir/pkg/ingest/extract/child"
-	_ "github.com/millweir/millweir/pkg/ingest/extract/pdf" // reads PDFs
+	_ "github.com/millweir/millweir/pkg/ingest/extract/pdf/wasm" // reads PDFs
 	"github.com/millweir/millweir/pkg/process"
 	"github.com/millweir/millweir/services/rehydrator/rehydrator"
 )

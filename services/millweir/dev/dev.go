@@ -12,7 +12,7 @@ import (
 	"path/filepath"
 	"strings"
 
-	_ "github.com/millweir/millweir/pkg/ingest/extract/pdf" // reads PDFs
+	_ "github.com/millweir/millweir/pkg/ingest/extract/pdf/wasm" // reads PDFs
 	"github.com/millweir/millweir/pkg/ingestq/kafkaq"
 	kafka "github.com/millweir/millweir/pkg/ingestq/kafkaq/embedded"
 	"github.com/millweir/millweir/pkg/ingestq/redisq/embedded"

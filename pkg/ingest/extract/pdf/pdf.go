@@ -1,4 +1,4 @@
-// Package pdf reads PDFs with PDFium, compiled to WebAssembly.
+// Package pdf reads PDFs with PDFium. Packages wasm and native have PDFium itself; a program links one of them.
 package pdf
 
 import (
@@ -6,13 +6,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"slices"
 	"strings"
 	"time"
 	"unicode"
 
-	"github.com/klippa-app/go-pdfium"
 	"github.com/klippa-app/go-pdfium/enums"
 	pdferrors "github.com/klippa-app/go-pdfium/errors"
 	"github.com/klippa-app/go-pdfium/references"
@@ -27,8 +25,6 @@ const (
 	maxFailedPages = 50
 	// maxTraps is how many times an instance may die in one document before the document is given up.
 	maxTraps = 3
-	// instanceTimeout is the longest wait for a new instance; it takes a few milliseconds.
-	instanceTimeout = 30 * time.Second
 	// ocrChars is the number of characters per page below which a page is taken for a picture.
 	ocrChars = 10
 	// maxPageChars bounds the text of one page.
@@ -37,7 +33,7 @@ const (
 
 // Read reads a PDF page by page with PDFium's bulk text call.
 func Read(ctx context.Context, in *document.Input, out *document.Sink) (ingest.Extraction, error) {
-	engine, ok := in.Engine.(*Engine)
+	engine, ok := in.Engine.(Engine)
 	if !ok {
 		return ingest.Extraction{}, errors.New("read pdf: this process has not loaded the pdf reader")
 	}
@@ -65,8 +61,8 @@ func Read(ctx context.Context, in *document.Input, out *document.Sink) (ingest.E
 type pdfDocument struct {
 	in       *document.Input
 	out      *document.Sink
-	engine   *Engine
-	instance pdfium.Pdfium
+	engine   Engine
+	instance Library
 	doc      references.FPDF_DOCUMENT
 	form     *references.FPDF_FORMHANDLE // nil: not asked for yet; empty: there is none
 	pages    int
@@ -87,22 +83,16 @@ type pdfDocument struct {
 // open starts a fresh instance and opens the document in it.
 // Errors: ENCRYPTED, CORRUPT.
 func (p *pdfDocument) open() error {
-	instance, err := p.engine.pool.GetInstance(instanceTimeout)
-	if err != nil {
-		return fmt.Errorf("start an instance of the pdf reader: %w", err)
-	}
-	p.instance = instance
-	doc, err := instance.FPDF_LoadCustomDocument(&requests.FPDF_LoadCustomDocument{
-		Reader: &blockReader{src: p.in.File, size: p.in.Size}, Size: p.in.Size,
-	})
-	if err != nil {
-		p.close()
-		if errors.Is(err, pdferrors.ErrPassword) || errors.Is(err, pdferrors.ErrSecurity) {
-			return document.Encrypted("open the pdf: %w", err)
-		}
+	instance, doc, err := p.engine.Open(p.in.File, p.in.Size)
+	switch {
+	case errors.Is(err, ErrEngine):
+		return err
+	case errors.Is(err, pdferrors.ErrPassword) || errors.Is(err, pdferrors.ErrSecurity):
+		return document.Encrypted("open the pdf: %w", err)
+	case err != nil:
 		return document.Corrupt("open the pdf: %w", err)
 	}
-	p.doc = doc.Document
+	p.instance, p.doc = instance, doc
 	count, err := instance.FPDF_GetPageCount(&requests.FPDF_GetPageCount{Document: p.doc})
 	if err != nil {
 		p.close()
@@ -341,52 +331,4 @@ func (p *pdfDocument) title() string {
 		return ""
 	}
 	return strings.TrimPrefix(title, "Microsoft Word - ")
-}
-
-// blockReader reads the file in blocks: PDFium asks for a few bytes at a time.
-type blockReader struct {
-	src   io.ReaderAt
-	size  int64
-	at    int64
-	block []byte
-	start int64
-}
-
-// blockBytes is what one read of the file fetches.
-const blockBytes = 64 << 10
-
-// Read implements io.Reader.
-func (b *blockReader) Read(buf []byte) (int, error) {
-	if b.at >= b.size {
-		return 0, io.EOF
-	}
-	if b.at < b.start || b.at >= b.start+int64(len(b.block)) {
-		b.start = b.at - b.at%blockBytes
-		if cap(b.block) == 0 {
-			b.block = make([]byte, blockBytes)
-		}
-		n, err := b.src.ReadAt(b.block[:min(blockBytes, b.size-b.start)], b.start)
-		b.block = b.block[:n]
-		if b.at >= b.start+int64(n) {
-			return 0, errors.Join(io.ErrUnexpectedEOF, err)
-		}
-	}
-	n := copy(buf, b.block[b.at-b.start:])
-	b.at += int64(n)
-	return n, nil
-}
-
-// Seek implements io.Seeker.
-func (b *blockReader) Seek(offset int64, whence int) (int64, error) {
-	switch whence {
-	case io.SeekCurrent:
-		offset += b.at
-	case io.SeekEnd:
-		offset += b.size
-	}
-	if offset < 0 {
-		return 0, errors.New("seek before the start")
-	}
-	b.at = offset
-	return offset, nil
 }
