@@ -74,6 +74,7 @@ require (
 	github.com/alicebob/miniredis/v2 v2.40.0
 	github.com/blevesearch/snowballstem v0.9.0
 	github.com/clipperhouse/uax29/v2 v2.7.0
+	github.com/ebitengine/purego v0.11.3
 	github.com/gabriel-vasile/mimetype v1.4.16
 	github.com/go-jose/go-jose/v4 v4.1.8
 	github.com/go-sql-driver/mysql v1.10.1

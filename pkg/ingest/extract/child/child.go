@@ -102,13 +102,14 @@ func newChild() (*childProcess, error) {
 	debug.SetMemoryLimit(int64(c.setup.MemoryMB) << 20 * 3 / 4)
 	var greeting sandbox.Hello
 	if err := c.load(); err != nil {
-		greeting = sandbox.Hello{Problem: err.Error(), Fatal: true}
+		greeting = sandbox.Hello{Problem: err.Error(), Fatal: true, Unloaded: true}
 		if errno, ok := errors.AsType[syscall.Errno](err); ok {
 			greeting.Errno = int(errno)
 		}
 	} else {
 		greeting = sandbox.Confine(c.setup)
 	}
+	greeting.Readers = formats.Fingerprint()
 	if err := frame.WriteJSON(c.conn, frame.KindHello, greeting); err != nil {
 		return nil, err
 	}

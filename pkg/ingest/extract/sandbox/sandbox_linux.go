@@ -22,13 +22,13 @@ const (
 // The namespaces are the parent's to make (process.go); they are not asked for by EXTRACT_SANDBOX=require,
 // because containers seldom allow them, and what they cut off landlock and seccomp cut off too.
 func Confine(s Setup) Hello {
-	if s.Warm && s.Sandbox == Off {
+	if s.Warm && s.Sandbox == Off && !s.Native {
 		return Hello{}
 	}
 	if err := limitSelf(s.MemoryMB); err != nil {
 		return Hello{Problem: err.Error(), Fatal: true}
 	}
-	if s.Sandbox == Off {
+	if s.Sandbox == Off && !s.Native {
 		return Hello{}
 	}
 	var h Hello
@@ -37,7 +37,14 @@ func Confine(s Setup) Hello {
 		name  Layer
 		raise func() error
 	}{
-		{Landlock, func() (err error) { h.Landlock, err = restrictFiles(); return err }},
+		{Landlock, func() (err error) {
+			if s.Native {
+				h.Landlock, err = enclosed()
+			} else {
+				h.Landlock, err = restrictFiles()
+			}
+			return err
+		}},
 		{Seccomp, func() error { err := filterSyscalls(); h.Seccomp = err == nil; return err }},
 	} {
 		err := errors.New("left out")
@@ -50,7 +57,7 @@ func Confine(s Setup) Hello {
 	}
 	if err := errors.Join(problems...); err != nil {
 		h.Problem = strings.ReplaceAll(err.Error(), "\n", "; ")
-		h.Fatal = s.Sandbox == Require
+		h.Fatal = s.Sandbox == Require || s.Native
 	}
 	return h
 }

@@ -23,7 +23,8 @@ const (
 // Setup tells a child what it is.
 type Setup struct {
 	PDF      bool    `json:"pdf"`
-	Warm     bool    `json:"warm"` // only compile the PDF reader into the cache
+	Native   bool    `json:"native,omitempty"` // the process is Enclosed, and reads nothing without all of landlock and seccomp
+	Warm     bool    `json:"warm"`             // only compile the PDF reader into the cache
 	CacheDir string  `json:"cacheDir"`
 	MemoryMB int     `json:"memoryMB"`
 	Sandbox  Mode    `json:"sandbox"`
@@ -34,7 +35,9 @@ type Setup struct {
 type Hello struct {
 	Landlock int    `json:"landlock"` // ABI version; 0: none
 	Seccomp  bool   `json:"seccomp"`
-	Problem  string `json:"problem,omitempty"` // why something is missing
-	Fatal    bool   `json:"fatal,omitempty"`   // the child cannot work
-	Errno    int    `json:"errno,omitempty"`   // what the system said when it is Fatal; 0: nothing
+	Problem  string `json:"problem,omitempty"`  // why something is missing
+	Fatal    bool   `json:"fatal,omitempty"`    // the child cannot work
+	Errno    int    `json:"errno,omitempty"`    // what the system said when it is Fatal; 0: nothing
+	Unloaded bool   `json:"unloaded,omitempty"` // Fatal because the reader of PDFs could not be loaded
+	Readers  string `json:"readers,omitempty"`  // all that the program has, with their versions
 }
