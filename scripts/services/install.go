@@ -49,7 +49,7 @@ func (f *fleet) deps(ctx context.Context) error {
 			return err
 		}
 	}
-	if err := f.installBrowser(ctx); err != nil {
+	if err := errors.Join(f.installBrowser(ctx), f.installPDFium(ctx)); err != nil {
 		return err
 	}
 	if protoc(ctx) == nil {
@@ -234,6 +234,28 @@ func (f *fleet) installFastStream(ctx context.Context, version string) error {
 	}
 	f.say("installing faststream %s from PyPI (about 30 MB, once)", version)
 	return installPython(ctx, home, "faststream[redis]=="+version)
+}
+
+// installPDFium brings libpdfium.so, which is run as code: pip takes the wheels of known hashes only.
+func (f *fleet) installPDFium(ctx context.Context) error {
+	if _, err := installed.PDFium(); err == nil {
+		return nil
+	}
+	home, err := installed.PDFiumHome()
+	if err != nil {
+		return err
+	}
+	f.say("installing pypdfium2 %s from PyPI (about 4 MB, once)", installed.PDFiumVersion)
+	list, err := os.CreateTemp("", "millweir-pdfium-*.txt")
+	if err != nil {
+		return err
+	}
+	defer os.Remove(list.Name()) //nolint:errcheck // temporary
+	_, err = fmt.Fprintf(list, "pypdfium2==%s --hash=sha256:%s\n", installed.PDFiumVersion, strings.Join(installed.PDFiumHashes(), " --hash=sha256:"))
+	if err = errors.Join(err, list.Close()); err != nil {
+		return err
+	}
+	return installPython(ctx, home, "--no-deps", "--only-binary=:all:", "--require-hashes", "-r", list.Name())
 }
 
 // installPython fills a virtual environment with a package from PyPI, by pip's arguments.

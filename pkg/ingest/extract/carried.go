@@ -36,7 +36,7 @@ func (p *Pool) Attachments(ctx context.Context, src ingest.Source, progress func
 		return err
 	}
 	defer func() { <-p.slots }()
-	w, err := p.acquire(ctx, false)
+	w, err := p.acquire(ctx, noPDF)
 	if err != nil {
 		return err
 	}

@@ -214,7 +214,7 @@ func order(t *testing.T, p *Pool, what string) (string, error) {
 		emit: func(b ingest.Block) error { said = b.Text; return nil }, progress: func(int, int) { reports++ }}
 	p.slots <- struct{}{}
 	defer func() { <-p.slots }()
-	run.worker, err = p.acquire(t.Context(), false)
+	run.worker, err = p.acquire(t.Context(), noPDF)
 	require.NoError(t, err)
 	defer p.busy.Done()
 	began := time.Now()
@@ -236,7 +236,7 @@ func TestEndOfContextKillsTheChild(t *testing.T) {
 	t.Parallel()
 	p := newPool(t, nil)
 	ctx, cancel := context.WithCancel(t.Context())
-	w, err := p.acquire(ctx, false)
+	w, err := p.acquire(ctx, noPDF)
 	require.NoError(t, err)
 	defer p.busy.Done()
 	r, _ := formats.For(typeHostile)

@@ -7,7 +7,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/millweir/millweir/pkg/ingest/extract/child"
-	_ "github.com/millweir/millweir/pkg/ingest/extract/pdf" // reads PDFs
+	_ "github.com/millweir/millweir/pkg/ingest/extract/pdf/wasm" // reads PDFs
 	"github.com/millweir/millweir/pkg/labserver"
 )
 
@@ -19,5 +19,10 @@ func TestMain(m *testing.M) {
 	if len(os.Args) == 2 && os.Args[1] == parentArg {
 		os.Exit(orphanMaker())
 	}
-	labserver.Main(m, func() error { return goleak.Find(goleak.IgnoreTopFunction(labserver.Watcher)) })
+	labserver.Main(m, func() error {
+		if readerFolder != "" {
+			_ = os.RemoveAll(readerFolder)
+		}
+		return goleak.Find(goleak.IgnoreTopFunction(labserver.Watcher))
+	})
 }

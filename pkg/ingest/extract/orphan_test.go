@@ -29,7 +29,7 @@ func orphanMaker() int {
 	if err != nil {
 		return 1
 	}
-	w, err := p.acquire(context.Background(), false)
+	w, err := p.acquire(context.Background(), noPDF)
 	if err != nil {
 		return 1
 	}

@@ -18,7 +18,7 @@ import (
 // headingsOf reads a PDF in a child and returns its headings.
 func headingsOf(t *testing.T, data []byte) (headings []ingest.Block) {
 	t.Helper()
-	_, blocks, err := extracttest.ExtractPath(t, t.Context(), newPool(t, func(c *Config) { c.Parallel = 1 }), extracttest.WriteTemp(t, "a.pdf", data))
+	_, blocks, err := readByBoth(t, extracttest.WriteTemp(t, "a.pdf", data))
 	require.NoError(t, err)
 	require.NotEmpty(t, blocks)
 	for _, b := range blocks {

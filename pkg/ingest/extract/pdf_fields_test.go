@@ -65,7 +65,7 @@ func TestFieldsAndNotesOfAPageAreRead(t *testing.T) {
 			if strings.Contains(c.annot, "/F 2") {
 				data = []byte(strings.Replace(string(data), "/F 4/F 2", "/F 2    ", 1))
 			}
-			_, blocks, err := extracttest.ExtractPath(t, t.Context(), newPool(t, func(c *Config) { c.Parallel = 1 }), extracttest.WriteTemp(t, "a.pdf", data))
+			_, blocks, err := readByBoth(t, extracttest.WriteTemp(t, "a.pdf", data))
 			require.NoError(t, err)
 			var texts []string
 			for _, b := range blocks {

@@ -83,7 +83,7 @@ func page(parts ...string) string {
 
 func blocksOf(t *testing.T, data []byte) []ingest.Block {
 	t.Helper()
-	_, blocks, err := extracttest.ExtractPath(t, t.Context(), newPool(t, func(c *Config) { c.Parallel = 1 }), extracttest.WriteTemp(t, "a.pdf", data))
+	_, blocks, err := readByBoth(t, extracttest.WriteTemp(t, "a.pdf", data))
 	require.NoError(t, err)
 	for _, b := range blocks {
 		extracttest.RequireGoodBlock(t, b)

@@ -57,6 +57,8 @@ type Stats struct {
 	Started   int   // children started
 	Killed    int   // of them, killed over a limit or at an end of the context
 	PeakBytes int64 // the largest resident size that any child reached
+	Native    bool  // PDFs are read by the native reader
+	Repeated  int   // documents that were read again in WebAssembly
 
 	// What the newest child that reads documents is confined by; false before the first.
 	Landlock, Seccomp, Namespaces bool
@@ -72,6 +74,7 @@ type Pool struct {
 	ownCache bool   // cacheDir is temporary and goes with the pool
 	starter  *starter
 	slots    chan struct{}
+	native   bool             // PDFs are read natively
 	ocr      *tesseract       // nil: no text recognition
 	external *external.Client // nil: no service converts documents
 
@@ -91,8 +94,11 @@ type Pool struct {
 var _ ingest.Extractor = (*Pool)(nil)
 
 // NewPool makes a pool; no child starts before the first document or Warm. Close it.
-// Errors: those of Config.Validate, that no cache folder can be made, or that tesseract is not there.
-func NewPool(cfg Config, log *slog.Logger) (*Pool, error) {
+// Errors: those of Config.Validate, that no cache folder can be made, or that tesseract or the native reader of PDFs is not there.
+func NewPool(cfg Config, log *slog.Logger) (*Pool, error) { return newPoolWithout(cfg, log, nil) }
+
+// newPoolWithout leaves layers of the children's sandbox out, for tests.
+func newPoolWithout(cfg Config, log *slog.Logger, without []sandbox.Layer) (*Pool, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
@@ -101,7 +107,7 @@ func NewPool(cfg Config, log *slog.Logger) (*Pool, error) {
 		return nil, err
 	}
 	p := &Pool{
-		cfg: cfg, log: log, cacheDir: dir, ownCache: own, starter: newStarter(),
+		cfg: cfg, without: without, log: log, cacheDir: dir, ownCache: own, starter: newStarter(),
 		slots: make(chan struct{}, cfg.Parallel), warm: make(chan struct{}, 1), reap: make(chan struct{}), reapDone: make(chan struct{}),
 	}
 	if cfg.Accept.On() {
@@ -116,18 +122,24 @@ func NewPool(cfg Config, log *slog.Logger) (*Pool, error) {
 			return nil, err
 		}
 	}
+	if err := p.startNative(); err != nil {
+		p.starter.stop()
+		return nil, err
+	}
 	go p.reapIdle()
 	return p, nil
 }
 
 // Fingerprint implements ingest.Extractor.
-func (p *Pool) Fingerprint() string { return formats.Fingerprint() + p.cfg.choices() }
+func (p *Pool) Fingerprint() string { return p.fingerprint() + p.cfg.choices() }
 
 // Stats tells what the children did so far.
 func (p *Pool) Stats() Stats {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.stats
+	s := p.stats
+	s.Native = p.native
+	return s
 }
 
 // warmSetup is that of the child that compiles the PDF reader.
@@ -237,9 +249,25 @@ func (p *Pool) extract(ctx context.Context, src ingest.Source, progress func(don
 }
 
 // read runs a job in a child; the caller holds a slot.
-func (p *Pool) read(ctx context.Context, file *os.File, job frame.Job, r formats.Reader, progress func(done, total int), emit func(ingest.Block) error) (ingest.Extraction, error) {
+func (p *Pool) read(ctx context.Context, file *os.File, job frame.Job, r formats.Reader, progress func(done, total int), emit func(ingest.Block) error) (ex ingest.Extraction, err error) {
 	_, pdf := formats.LinkedPDF()
-	w, err := p.acquire(ctx, pdf && r.PDF)
+	switch {
+	case !pdf || !r.PDF:
+		ex, err = p.readIn(ctx, noPDF, file, job, r, progress, emit)
+	case p.native:
+		ex, err = p.readNative(ctx, file, job, r, progress, emit)
+	default:
+		ex, err = p.readIn(ctx, wasmPDF, file, job, r, progress, emit)
+	}
+	if err == nil {
+		ex.Reader = p.version(r)
+	}
+	return ex, err
+}
+
+// readIn runs a job in a child that has an engine.
+func (p *Pool) readIn(ctx context.Context, has engine, file *os.File, job frame.Job, r formats.Reader, progress func(done, total int), emit func(ingest.Block) error) (ingest.Extraction, error) {
+	w, err := p.acquire(ctx, has)
 	if err != nil {
 		return ingest.Extraction{}, err
 	}
@@ -270,14 +298,14 @@ func (p *Pool) enter(ctx context.Context, progress func(done, total int)) error 
 }
 
 // acquire finds an idle child that can read the document, or starts one.
-// A child with the PDF reader reads everything; one without makes room for one with it.
-func (p *Pool) acquire(ctx context.Context, pdf bool) (*worker, error) {
-	if pdf {
+// A child with a PDF reader reads everything; one without makes room for one with it.
+func (p *Pool) acquire(ctx context.Context, has engine) (*worker, error) {
+	if has == wasmPDF {
 		if err := p.Warm(ctx); err != nil {
 			return nil, p.startFailure(ctx, err, p.warmSetup())
 		}
 	}
-	found, evicted, err := p.choose(pdf)
+	found, evicted, err := p.choose(has)
 	if err != nil {
 		return nil, err
 	}
@@ -287,10 +315,7 @@ func (p *Pool) acquire(ctx context.Context, pdf bool) (*worker, error) {
 	if evicted != nil {
 		evicted.kill()
 	}
-	set := sandbox.Setup{PDF: pdf, MemoryMB: p.cfg.MemoryMB, Sandbox: p.cfg.Sandbox, Without: p.without}
-	if pdf {
-		set.CacheDir = p.cacheDir // fixed by Warm
-	}
+	set := p.setup(has)
 	w, err := startWorker(ctx, p.starter, set)
 	if err != nil {
 		p.mu.Lock()
@@ -305,7 +330,7 @@ func (p *Pool) acquire(ctx context.Context, pdf bool) (*worker, error) {
 
 // choose takes an idle child, or makes room for a new one, whose place it counts; evicted, if any, must be
 // killed.
-func (p *Pool) choose(pdf bool) (found, evicted *worker, err error) {
+func (p *Pool) choose(has engine) (found, evicted *worker, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.closed {
@@ -313,8 +338,8 @@ func (p *Pool) choose(pdf bool) (found, evicted *worker, err error) {
 	}
 	p.busy.Add(1)
 	p.dropDead()
-	at := slices.IndexFunc(p.idle, func(w *worker) bool { return w.pdf == pdf })
-	if at < 0 && !pdf && len(p.idle) > 0 {
+	at := slices.IndexFunc(p.idle, func(w *worker) bool { return w.has == has })
+	if at < 0 && has == noPDF && len(p.idle) > 0 {
 		at = 0
 	}
 	if at >= 0 {
@@ -508,7 +533,10 @@ var (
 	childrenDesc = prometheus.NewDesc("ingest_extract_children", "Child processes alive that read documents.", nil, nil)
 	startedDesc  = prometheus.NewDesc("ingest_extract_children_started_total", "Child processes started to read documents.", nil, nil)
 	killedDesc   = prometheus.NewDesc("ingest_extract_children_killed_total", "Child processes killed over a limit or at a stop.", nil, nil)
-	peakDesc     = prometheus.NewDesc("ingest_extract_child_peak_bytes", "Largest resident size that any child reached.", nil, nil)
+	nativeDesc   = prometheus.NewDesc("ingest_extract_pdf_native", "1 while PDFs are read by the native reader, 0 while in WebAssembly.", nil, nil)
+	repeatedDesc = prometheus.NewDesc("ingest_extract_pdf_repeated_total",
+		"Documents that were read again in WebAssembly because the native reader ended abnormally.", nil, nil)
+	peakDesc = prometheus.NewDesc("ingest_extract_child_peak_bytes", "Largest resident size that any child reached.", nil, nil)
 )
 
 // Collector shows the pool's children and what confines them; a process registers it once.
@@ -516,15 +544,21 @@ func (p *Pool) Collector() prometheus.Collector {
 	return prometheus.CollectorFunc(func(out chan<- prometheus.Metric) {
 		s := p.Stats()
 		for name, active := range map[sandbox.Layer]bool{sandbox.Landlock: s.Landlock, sandbox.Seccomp: s.Seccomp, sandbox.Namespaces: s.Namespaces} {
-			value := 0.0
-			if active {
-				value = 1
-			}
-			out <- prometheus.MustNewConstMetric(layerDesc, prometheus.GaugeValue, value, string(name))
+			out <- prometheus.MustNewConstMetric(layerDesc, prometheus.GaugeValue, flag(active), string(name))
 		}
+		out <- prometheus.MustNewConstMetric(nativeDesc, prometheus.GaugeValue, flag(s.Native))
+		out <- prometheus.MustNewConstMetric(repeatedDesc, prometheus.CounterValue, float64(s.Repeated))
 		out <- prometheus.MustNewConstMetric(childrenDesc, prometheus.GaugeValue, float64(s.Live))
 		out <- prometheus.MustNewConstMetric(startedDesc, prometheus.CounterValue, float64(s.Started))
 		out <- prometheus.MustNewConstMetric(killedDesc, prometheus.CounterValue, float64(s.Killed))
 		out <- prometheus.MustNewConstMetric(peakDesc, prometheus.GaugeValue, float64(s.PeakBytes))
 	})
+}
+
+// flag is a truth as a figure.
+func flag(on bool) float64 {
+	if on {
+		return 1
+	}
+	return 0
 }

