@@ -47,11 +47,12 @@ help: ## this list
 run: bin/millweir ## build and start everything in one process on embedded defaults, on :8081, data in ./data
 	@exec bin/millweir dev $(if $(wildcard .env),--env-file .env)
 
-build: ## bin/<service> for every service, bin/millweir, and bin/millweir-cli without dev
-	go build $(GOFLAGS_BUILD) -o bin/ $(BINARIES:%=./services/%) ./services/millweir/millweir-cli
+# Two more lie below another: the command line without dev, and the reader of PDFs that PDF_ENGINE=native starts.
+build: ## bin/<service> for every service, bin/millweir, bin/millweir-cli without dev, and bin/pdf-reader
+	go build $(GOFLAGS_BUILD) -o bin/ $(BINARIES:%=./services/%) ./services/millweir/millweir-cli ./services/millweir/pdf-reader
 
-bin/millweir-cli: FORCE
-	go build $(GOFLAGS_BUILD) -o $@ ./services/millweir/millweir-cli
+bin/millweir-cli bin/pdf-reader: bin/%: FORCE
+	go build $(GOFLAGS_BUILD) -o $@ ./services/millweir/$*
 
 bin/%: FORCE
 	go build $(GOFLAGS_BUILD) -o $@ ./services/$*
@@ -149,7 +150,7 @@ vuln: $(BIN)/govulncheck ## known vulnerabilities that our code reaches; VULNDB=
 		$(if $(VULNDB),-db '$(VULNDB)') -work $(RUN)/vulndb github.com/millweir/millweir/...
 
 sbom: build ## what is in each binary, as CycloneDX JSON: .run/sbom/<service>.cdx.json
-	go run ./scripts/sbom -out $(RUN)/sbom -version $(VERSION) $(BINARIES:%=bin/%) bin/millweir-cli
+	go run ./scripts/sbom -out $(RUN)/sbom -version $(VERSION) $(BINARIES:%=bin/%) bin/millweir-cli bin/pdf-reader
 
 ENGINE ?= docker
 image: ## an image per service: millweir/<service>:VERSION (needs a container engine, ENGINE=docker)

@@ -9,7 +9,8 @@ import (
 
 // What only some programs link: libraries and what connects to servers, by the word that a failure shows.
 var (
-	pdfEngine  = []string{"github.com/klippa-app/go-pdfium/...", "github.com/tetratelabs/wazero/..."}
+	pdfEngine  = []string{"github.com/klippa-app/go-pdfium/webassembly", "github.com/tetratelabs/wazero/..."}
+	pdfLibrary = []string{"github.com/ebitengine/purego/..."} // libpdfium.so: a C library changes how a program confines itself
 	sqlite     = []string{"modernc.org/sqlite/...", "modernc.org/libc/..."}
 	embedded   = []string{"github.com/alicebob/miniredis/v2/...", "github.com/twmb/franz-go/..."} // Redis and Kafka in the process
 	tokenizer  = []string{"github.com/tiktoken-go/tokenizer/..."}
@@ -20,7 +21,7 @@ var (
 	rabbit     = []string{"github.com/rabbitmq/amqp091-go"}
 	gin        = []string{"github.com/gin-gonic/gin/..."}
 	ofTests    = []string{"github.com/zitadel/oidc/v3/...", "github.com/chromedp/chromedp/..."} // an identity provider, and a browser's driver
-	everything = [][]string{pdfEngine, sqlite, embedded, tokenizer, vectors, redis, kafka, gin, rabbit, allVocabs, ofTests}
+	everything = [][]string{pdfEngine, sqlite, embedded, tokenizer, vectors, redis, kafka, gin, rabbit, allVocabs, ofTests, pdfLibrary}
 )
 
 // links says of each program what it links of all that, and how many packages at most.
@@ -36,9 +37,11 @@ var links = map[string]struct {
 	"reclaimer":        {[][]string{redis, kafka, tokenizer, vectors}, 775},            // it serves either transport
 	"ingest-api":       {[][]string{redis, kafka, vectors, gin}, 765},
 	"telegram-gateway": {[][]string{redis, kafka, vectors}, 760},
-	"millweir":         {everything[:len(everything)-2], 980},
+	"millweir":         {everything[:len(everything)-3], 980},
 	// The command line without dev: it asks servers and opens databases, and serves nothing.
 	"millweir/millweir-cli": {[][]string{kafka, redis, rabbit, vectors}, 720},
+	// The child of a worker with PDF_ENGINE=native: the readers, and no server.
+	"millweir/pdf-reader": {[][]string{pdfLibrary}, 620},
 }
 
 func TestServicesLinkWhatTheyRun(t *testing.T) {

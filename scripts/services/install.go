@@ -52,6 +52,12 @@ func (f *fleet) deps(ctx context.Context) error {
 	if err := errors.Join(f.installBrowser(ctx), f.installPDFium(ctx)); err != nil {
 		return err
 	}
+	if _, err := exec.LookPath("pdftotext"); err != nil { // a benchmark reads beside it
+		f.say("installing poppler-utils")
+		if err := apt(ctx, []string{"poppler-utils"}); err != nil {
+			return err
+		}
+	}
 	if protoc(ctx) == nil {
 		return nil
 	}

@@ -4,7 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
-	"debug/elf"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -82,7 +82,7 @@ func (c Config) findProgram() (*nativeProgram, error) {
 		into                  *string
 	}{
 		{"PDF_READER", reader, "set it to the program pdf-reader of this version", &p.reader},
-		{"PDF_LIBRARY", library, "set it to PDFium's libpdfium.so for linux/" + runtime.GOARCH + " (docs: documents.md)", &p.library},
+		{"PDF_LIBRARY", library, "set it to PDFium's libpdfium.so for linux/" + runtime.GOARCH + " (deploy/docs/operator.md)", &p.library},
 	} {
 		path, err := filepath.Abs(file.path)
 		if err == nil {
@@ -96,21 +96,22 @@ func (c Config) findProgram() (*nativeProgram, error) {
 	return p, nil
 }
 
-// machines are the processors that programs are built for, by Go's names.
-var machines = map[string]elf.Machine{"amd64": elf.EM_X86_64, "arm64": elf.EM_AARCH64}
+// machines are the processors that Linux programs are built for, by their number in a program's head (ELF, e_machine).
+var machines = map[uint16]string{62: "amd64", 183: "arm64"}
 
 // builtFor refuses a file that is no program or library for this machine.
 func builtFor(path string) error {
-	f, err := elf.Open(path)
+	f, err := os.Open(path)
 	if err != nil {
-		if _, ok := errors.AsType[*elf.FormatError](err); ok || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
-			return fmt.Errorf("%s is no program and no library", path)
-		}
 		return err
 	}
 	defer f.Close() //nolint:errcheck // only read
-	if want := machines[runtime.GOARCH]; f.Machine != want {
-		return fmt.Errorf("%s is built for %s, this machine is %s", path, f.Machine, want)
+	head := make([]byte, 20)
+	if _, err := io.ReadFull(f, head); err != nil || string(head[:4]) != "\x7fELF" {
+		return fmt.Errorf("%s is no program and no library", path)
+	}
+	if number := binary.LittleEndian.Uint16(head[18:]); machines[number] != runtime.GOARCH {
+		return fmt.Errorf("%s is built for another processor (%d), this machine is %s", path, number, runtime.GOARCH)
 	}
 	return nil
 }

@@ -185,7 +185,10 @@ func TestOtherAbnormalEndsAreReadAgain(t *testing.T) {
 	readPDF1(t, p)
 	require.Equal(t, 1, p.Stats().Repeated)
 
-	slow := newPool(t, func(c *Config) { natively(t)(c); c.TimeoutSmall, c.TimeoutMedium = 100*time.Millisecond, 100*time.Millisecond })
+	slow := newPool(t, func(c *Config) {
+		natively(t)(c)
+		c.TimeoutSmall, c.TimeoutMedium = 100*time.Millisecond, 100*time.Millisecond
+	})
 	_, _, err := extracttest.ExtractPath(t, t.Context(), slow, extracttest.WriteTemp(t, "a.pdf", pdfgen.Text(1500, 1)))
 	require.ErrorContains(t, err, "took longer than 100ms", "and so it does in WebAssembly")
 	require.Equal(t, 1, slow.Stats().Repeated)

@@ -4,6 +4,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"os"
 
@@ -11,15 +12,18 @@ import (
 	"github.com/millweir/millweir/pkg/ingest/extract/frame"
 	"github.com/millweir/millweir/pkg/ingest/extract/pdf/native"
 	"github.com/millweir/millweir/pkg/ingest/extract/sandbox"
+	"github.com/millweir/millweir/pkg/process"
 )
 
 // enclosed is the last argument of the second start.
 const enclosed = "enclosed"
 
-func main() {
+func main() { process.Command(func(context.Context) int { return run() }) }
+
+func run() int {
 	if len(os.Args) < 3 || os.Args[1] != frame.ChildArg {
 		fmt.Fprintln(os.Stderr, "pdf-reader: a worker with PDF_ENGINE=native starts this program; it does nothing by itself")
-		os.Exit(2)
+		return 2
 	}
 	if len(os.Args) == 3 {
 		// What the library needs is mapped once, so that the second start is allowed just that. If something fails here, the second
@@ -29,5 +33,5 @@ func main() {
 		}
 	}
 	native.Register(os.Args[2])
-	os.Exit(child.Main())
+	return child.Main()
 }

@@ -153,7 +153,7 @@ func RequireLines(t *testing.T, read readFunc, mediaType string, data []byte, wa
 
 // folder finds testdata from the package that tests, which lies in extract or right below it.
 func folder() string {
-	for _, dir := range []string{"testdata", "../testdata"} {
+	for _, dir := range []string{"testdata", "../testdata", "../../testdata"} {
 		if _, err := os.Stat(filepath.Join(dir, "manifest.json")); err == nil {
 			return dir
 		}
