@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"runtime/debug"
 
 	"github.com/millweir/millweir/pkg/ingest/extract/child"
 	"github.com/millweir/millweir/pkg/ingest/extract/frame"
@@ -15,8 +16,12 @@ import (
 	"github.com/millweir/millweir/pkg/process"
 )
 
-// enclosed is the last argument of the second start.
-const enclosed = "enclosed"
+const (
+	// enclosed is the last argument of the second start.
+	enclosed = "enclosed"
+	// heapGrowth is how much the heap may grow until it is collected, in percent.
+	heapGrowth = 400
+)
 
 func main() { process.Command(func(context.Context) int { return run() }) }
 
@@ -32,6 +37,8 @@ func run() int {
 			_ = sandbox.Enclose(append(os.Args[:3:3], enclosed))
 		}
 	}
+	// Go's own heap is small here, and most of the memory is the library's: it is collected less often.
+	debug.SetGCPercent(heapGrowth)
 	native.Register(os.Args[2])
 	return child.Main()
 }
