@@ -51,13 +51,17 @@ const (
 // nativeProgram is what is started for PDF_ENGINE=native.
 type nativeProgram struct{ reader, library string }
 
-// validEngine names what is wrong with PDF_ENGINE itself.
+// validEngine names what is wrong with PDF_ENGINE and, in a program that reads PDFs, with the files that it needs.
 func (c Config) validEngine() error {
+	_, reads := formats.LinkedPDF()
 	switch {
 	case c.PDFEngine != PDFWasm && c.PDFEngine != PDFNative && c.PDFEngine != "":
 		return fmt.Errorf("PDF_ENGINE: %q is not one of wasm, native", c.PDFEngine)
 	case c.PDFEngine == PDFNative && c.Sandbox == sandbox.Off:
 		return errors.New("PDF_ENGINE: native reads in a sandbox only: set EXTRACT_SANDBOX=auto or require, or PDF_ENGINE=wasm")
+	case c.PDFEngine == PDFNative && reads:
+		_, err := c.findProgram()
+		return err
 	}
 	return nil
 }

@@ -97,7 +97,7 @@ func services(p *documents.Parts, s *Settings, role Role, deps taskrun.Deps) ([]
 	}
 	pool, err := extract.NewPool(s.reading(), p.Env.Log)
 	if err != nil {
-		return nil, fmt.Errorf("EXTRACT_*: %w", err)
+		return nil, fmt.Errorf("EXTRACT_*, PDF_*: %w", err)
 	}
 	p.Later(pool.Close)
 	p.Watch(pool.Collector())

@@ -30,20 +30,11 @@ func Enclose(argv []string) error {
 	if err != nil || abi < 1 {
 		return fmt.Errorf("landlock: %w", errors.Join(errors.New("the kernel has none"), err))
 	}
-	files, err := mapped()
+	ruleset, err := rules(abi)
 	if err != nil {
-		return err
+		return fmt.Errorf("landlock: %w", err)
 	}
 	runtime.LockOSThread() // the restriction is this thread's, and so is exec
-	ruleset, err := llsys.LandlockCreateRuleset(new(rights(abi)), 0)
-	if err != nil {
-		return fmt.Errorf("landlock: make the rules: %w", err)
-	}
-	for _, name := range append(files, loaderCache) {
-		if err := allow(ruleset, name); err != nil && name != loaderCache {
-			return fmt.Errorf("landlock: allow %s: %w", name, err)
-		}
-	}
 	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
 		return fmt.Errorf("set no_new_privs: %w", err)
 	}
@@ -52,6 +43,24 @@ func Enclose(argv []string) error {
 	}
 	_ = unix.Close(ruleset)
 	return fmt.Errorf("start anew: %w", unix.Exec("/proc/self/exe", argv, []string{}))
+}
+
+// rules are the descriptor of rules that allow to read and run what is mapped, and nothing else.
+func rules(abi int) (fd int, err error) {
+	files, err := mapped()
+	if err != nil {
+		return 0, err
+	}
+	if fd, err = llsys.LandlockCreateRuleset(new(rights(abi)), 0); err != nil {
+		return 0, fmt.Errorf("make the rules: %w", err)
+	}
+	for _, name := range append(files, loaderCache) {
+		if err := allow(fd, name); err != nil && name != loaderCache {
+			_ = unix.Close(fd)
+			return 0, fmt.Errorf("allow %s: %w", name, err)
+		}
+	}
+	return fd, nil
 }
 
 // rights are all that a version of landlock can take away.
