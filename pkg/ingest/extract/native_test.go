@@ -1,6 +1,7 @@
 package extract
 
 import (
+	"bufio"
 	"bytes"
 	"errors"
 	"fmt"
@@ -21,6 +22,7 @@ import (
 	"github.com/millweir/millweir/pkg/ingest"
 	"github.com/millweir/millweir/pkg/ingest/extract/document"
 	"github.com/millweir/millweir/pkg/ingest/extract/extracttest"
+	"github.com/millweir/millweir/pkg/ingest/extract/frame"
 	"github.com/millweir/millweir/pkg/ingest/extract/pdfgen"
 	"github.com/millweir/millweir/pkg/ingest/extract/sandbox"
 	"github.com/millweir/millweir/pkg/labserver/installed"
@@ -192,6 +194,62 @@ func TestOtherAbnormalEndsAreReadAgain(t *testing.T) {
 	_, _, err := extracttest.ExtractPath(t, t.Context(), slow, extracttest.WriteTemp(t, "a.pdf", pdfgen.Text(1500, 1)))
 	require.ErrorContains(t, err, "took longer than 100ms", "and so it does in WebAssembly")
 	require.Equal(t, 1, slow.Stats().Repeated)
+}
+
+// pretend is a native child that a document took over: it greets, gets a document, and ends in one of the ways below.
+func pretend(how string) int {
+	conn := os.NewFile(3, "parent")
+	in := bufio.NewReader(conn)
+	_, _, err := frame.Read(in, nil)
+	err = errors.Join(err, frame.WriteJSON(conn, frame.KindHello, sandbox.Hello{Landlock: 1, Seccomp: true, Readers: readers}))
+	_, _, jobErr := frame.Read(in, nil)
+	block := frame.EncodeBlock(nil, ingest.Block{Kind: ingest.BlockParagraph, Page: 1, Text: "what must not be passed on"})
+	err = errors.Join(err, jobErr, frame.Write(conn, frame.KindBlock, block))
+	switch how {
+	case "nonsense":
+		_, _ = conn.WriteString("no frame at all, but long enough for one")
+	case "another page than there are":
+		err = errors.Join(err, frame.WriteJSON(conn, frame.KindDone, frame.Verdict{Extraction: ingest.Extraction{Pages: -1}}))
+	case "a panic":
+		err = errors.Join(err, frame.WriteJSON(conn, frame.KindDone, frame.Verdict{Code: ingest.CodeExtractCrashed, Stack: "a stack"}))
+	case "a refusal":
+		err = errors.Join(err, frame.WriteJSON(conn, frame.KindDone, frame.Verdict{Code: ingest.CodeEncrypted, Permanent: true, Remedy: "r", Error: "e"}))
+	case "a signal":
+		err = errors.Join(err, unix.Kill(os.Getpid(), unix.SIGSEGV))
+	}
+	if err != nil {
+		return 1
+	}
+	_, _ = in.ReadByte() // until the parent ends it
+	return 0
+}
+
+func TestWhatAnAbnormalChildSaidIsNotPassedOn(t *testing.T) {
+	t.Parallel()
+	self, err := os.Executable()
+	require.NoError(t, err)
+	for _, how := range []string{"nonsense", "another page than there are", "a panic", "a signal", "silence"} {
+		t.Run(how, func(t *testing.T) {
+			t.Parallel()
+			p := newPool(t, natively(t))
+			p.starter.native = &nativeProgram{reader: self, library: how}
+			if how == "silence" {
+				p.cfg.TimeoutSmall = 2 * time.Second // it says nothing more: the first reading ends by its time, the second needs less
+			}
+			ex, blocks, err := extracttest.ExtractPath(t, t.Context(), p, extracttest.WriteTemp(t, "a.pdf", pdfgen.Text(1, 9)))
+			require.NoError(t, err)
+			require.Equal(t, 1, ex.Pages)
+			require.NotContains(t, extracttest.Joined(blocks), "passed on")
+			require.Contains(t, extracttest.Joined(blocks), "PAGEMARK1X9")
+			require.Equal(t, 1, p.Stats().Repeated)
+		})
+	}
+	p := newPool(t, natively(t))
+	p.starter.native = &nativeProgram{reader: self, library: "a refusal"}
+	_, blocks, err := extracttest.ExtractPath(t, t.Context(), p, extracttest.WriteTemp(t, "a.pdf", pdfgen.Text(1, 9)))
+	extracttest.RequirePermanent(t, err, ingest.CodeEncrypted)
+	require.Empty(t, blocks)
+	require.Zero(t, p.Stats().Repeated)
 }
 
 // Where a layer is missing the native child refuses, and the pool says so once and reads in WebAssembly.

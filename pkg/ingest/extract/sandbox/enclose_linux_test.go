@@ -38,7 +38,7 @@ func tryDoors() int {
 		{"a file", func() error { return read("/etc/passwd") }},
 		{"a folder", func() error { return read("/") }},
 		{"a new file", func() error { return os.WriteFile("/tmp/millweir-enclosed", nil, 0o600) }},
-		{"a program", func() error { return exec.Command("/bin/true").Run() }}, //nolint:noctx // it must not start
+		{"a program", func() error { return exec.Command("/bin/true").Run() }},
 	} {
 		fmt.Println(door.name, door.open() == nil)
 	}
