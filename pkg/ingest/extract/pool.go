@@ -13,11 +13,14 @@
 //   - a list of system calls: no new descriptor, process or code, and no way to loosen any of this (sandbox/seccomp_linux.go);
 //   - the parent, which counts what comes back and kills over time, memory or threads (jobrun.go, watchdog.go).
 //
+// PDF_ENGINE=native has another program, pdf-reader, as the child for PDFs (native.go, design D30): there the two layers in the middle are a
+// must, and a document whose child ends abnormally is read again in a child of the program itself.
+//
 // EXTRACT_SANDBOX=require refuses to read without landlock and the list of calls; the log's "sandbox ready"
 // and ingest_extract_sandbox_layer say what is in force.
 //
 // Packages, from below: document (input, sink, failures) · charset, archive · detect · one for each format:
-// pdf, docx, html, markdown, plaintext, … · formats (all of them) · frame (the protocol) and sandbox · child ·
+// pdf (with its engines wasm and native), docx, html, markdown, plaintext, … · formats (all of them) · frame (the protocol) and sandbox · child ·
 // extract. The parent alone reaches out: it runs the text recognition on pixels that a child drew (ocr.go), and has
 // documents converted by a service whose page a child reads (foreign.go, external). A new format is a package here and a line in formats.
 package extract

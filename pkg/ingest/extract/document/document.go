@@ -73,7 +73,7 @@ type Input struct {
 	MediaType string
 	Limits    Limits
 	Progress  func(done, total int) // pages, or KiB where there are no pages
-	Engine    any                   // what this process loaded for the reader: a *pdfEngine, or nil
+	Engine    any                   // what this process loaded for the reader: a pdf.Engine, or nil
 	Tainted   bool                  // set by a reader whose process should read no other file
 	// Inner reads a file that this one carries, under a heading of that level with its name; 0: without. A file that cannot be read is a
 	// warning.
