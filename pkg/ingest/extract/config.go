@@ -23,7 +23,7 @@ type Config struct {
 	// Accept is a setting of the processes that receive documents too.
 	Accept        detect.Config `ignored:"true"`
 	External      External      `ignored:"true"`
-	PDFEngine     PDFEngine     `envconfig:"PDF_ENGINE" default:"wasm" desc:"what reads PDFs: wasm, or native (several times as fast; needs the two that follow, and a sandbox)"`
+	PDFEngine     PDFEngine     `envconfig:"PDF_ENGINE" default:"wasm" desc:"what reads PDFs: wasm, or native (two to four times as fast; needs the two that follow, and a sandbox)"`
 	PDFReader     string        `envconfig:"PDF_READER" desc:"program that reads PDFs where PDF_ENGINE=native; empty: pdf-reader beside the own program"`
 	PDFLibrary    string        `envconfig:"PDF_LIBRARY" desc:"PDFium's libpdfium.so where PDF_ENGINE=native; empty: the one beside PDF_READER"`
 	Parallel      int           `envconfig:"EXTRACT_PARALLEL" default:"2" desc:"child processes that read documents at a time"`

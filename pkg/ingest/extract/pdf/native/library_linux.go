@@ -1,4 +1,4 @@
-// Package native has PDFium as a library of the system, libpdfium.so, loaded by purego without cgo. It is several times as fast as the
+// Package native has PDFium as a library of the system, libpdfium.so, loaded by purego without cgo. It is two to four times as fast as the
 // WebAssembly one, and a hostile document that breaks it has broken the process: only cmd pdf-reader links it, whose process is
 // confined before it reads. What a document opened is closed with it.
 package native
