@@ -61,7 +61,7 @@ var Registry = []Reader{
 	{Name: "xml", Version: 1, Types: []string{document.TypeXML}, Read: xmldoc.Read},
 	{Name: "latex", Version: 1, Types: []string{document.TypeLaTeX}, Read: latex.Read},
 	{Name: "code", Version: 1, Types: []string{document.TypeCode}, Read: code.Read},
-	{Name: "picture", Version: 1, Types: document.PictureTypes, Read: picture.Read},
+	{Name: "picture", Version: 2, Types: document.PictureTypes, Read: picture.Read},
 	{Name: "csv", Version: 2, Types: []string{document.TypeCSV}, Read: csv.Read},
 	{Name: "text", Version: 3, Types: []string{document.TypeText, document.TypeJSON}, Read: plaintext.Read},
 }
