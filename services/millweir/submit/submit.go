@@ -252,11 +252,11 @@ func (s *submission) judge(r submitted) {
 		return
 	}
 	s.failed++
-	var refused *client.Error
-	switch {
+	switch hopeless := s.hopeless(r.err); {
 	case s.end != nil:
-	case errors.As(r.err, &refused) && cli.RefusalCode(refused.Status) == cli.ExitAuth, errors.Is(r.err, client.ErrAddress),
-		errors.Is(r.err, client.ErrNoAnswer) && s.accepted == 0:
+	case hopeless != nil:
+		s.end = hopeless
+	case errors.Is(r.err, client.ErrAddress), errors.Is(r.err, client.ErrNoAnswer) && s.accepted == 0:
 		s.end = r.err
 	case s.maxErrors > 0 && s.failed >= s.maxErrors:
 		s.end = cli.Failed(fmt.Errorf("ended after %d failed files (--max-errors)", s.failed))
