@@ -298,11 +298,16 @@ func submittedRow(s submitted) []any {
 	case s.Task == nil:
 		return []any{cli.Clean(s.File), "-", "-", cli.Long(s.Error, 120)}
 	}
+	text := s.Error
+	if ended := (*cli.EndedError)(nil); errors.As(s.err, &ended) { // the row has its task and status
+		code, _ := causeOf(s.err)
+		text = code + ": " + string(cmp.Or(ended.ErrorMessage, ended.LastError))
+	}
 	status := cli.Clean(s.Task.Status)
 	if s.Task.Duplicate {
 		status += " (was there)"
 	}
-	return []any{cli.Clean(s.File), cli.Clean(s.Task.TaskID), status, cli.Long(s.Error, 120)}
+	return []any{cli.Clean(s.File), cli.Clean(s.Task.TaskID), status, cli.Long(text, 120)}
 }
 
 // submitOne sends one file, unless the journal knows it, and when asked waits for its end.

@@ -49,7 +49,7 @@ var Registry = []Reader{
 	{Name: "html", Version: 2, Types: []string{document.TypeHTML}, Read: html.Read},
 	{Name: "markdown", Version: 3, Types: []string{document.TypeMarkdown}, Read: markdown.Read},
 	{Name: "pptx", Version: 2, Types: []string{document.TypePPTX}, Read: pptx.Read},
-	{Name: "xlsx", Version: 1, Types: []string{document.TypeXLSX}, Read: xlsx.Read},
+	{Name: "xlsx", Version: 2, Types: []string{document.TypeXLSX}, Read: xlsx.Read},
 	{Name: "odf", Version: 1, Types: []string{document.TypeODT, document.TypeODS, document.TypeODP}, Read: odf.Read},
 	{Name: "epub", Version: 1, Types: []string{document.TypeEPUB}, Read: epub.Read},
 	{Name: "rtf", Version: 2, Types: []string{document.TypeRTF}, Read: rtf.Read},
