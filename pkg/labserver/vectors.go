@@ -2,6 +2,7 @@ package labserver
 
 import (
 	"context"
+	_ "embed"
 	"fmt"
 	"net/http"
 	"strconv"
@@ -23,14 +24,37 @@ func chromaClass() class {
 			env := []string{"HOME=" + s.Dir, "ANONYMIZED_TELEMETRY=False"}
 			return []child.Command{{Path: chroma, Args: append(args, s.opts.Args...), Dir: s.Dir, Env: env}}, nil
 		},
-		probe: chromaProbe,
+		probe: func(ctx context.Context, s *Server) error { return s.get(ctx, "/api/v2/heartbeat") },
 		url:   func(s *Server, _ string) string { return "http://" + s.Addr },
 		stop:  syscall.SIGTERM,
 	}
 }
 
-func chromaProbe(ctx context.Context, s *Server) error {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+s.Addr+"/api/v2/heartbeat", http.NoBody)
+//go:embed qdrant.py
+var qdrantScript string
+
+// qdrantClass serves Qdrant's REST API before Qdrant's own engine: no registry has the server itself. See qdrant.py for what it cannot show.
+// Options.Args may hold --api-key.
+func qdrantClass() class {
+	return class{
+		prepare: func(context.Context, *Server) error { return nil },
+		commands: func(s *Server) ([]child.Command, error) {
+			python, err := installed.QdrantPython()
+			if err != nil {
+				return nil, err
+			}
+			args := []string{"-c", qdrantScript, "--path", s.data(), "--port", strconv.Itoa(s.Port)}
+			return []child.Command{{Path: python, Args: append(args, s.opts.Args...), Dir: s.Dir, Env: []string{"HOME=" + s.Dir}}}, nil
+		},
+		probe: func(ctx context.Context, s *Server) error { return s.get(ctx, "/readyz") },
+		url:   func(s *Server, _ string) string { return "http://" + s.Addr },
+		stop:  syscall.SIGTERM,
+	}
+}
+
+// get asks an HTTP server for a path, once.
+func (s *Server) get(ctx context.Context, path string) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+s.Addr+path, http.NoBody)
 	if err != nil {
 		return err
 	}
@@ -42,7 +66,7 @@ func chromaProbe(ctx context.Context, s *Server) error {
 	}
 	defer resp.Body.Close() //nolint:errcheck // nothing to lose
 	if resp.StatusCode != http.StatusOK {
-		return fmt.Errorf("heartbeat answers %s", resp.Status)
+		return fmt.Errorf("%s: %s", path, resp.Status)
 	}
 	return nil
 }
