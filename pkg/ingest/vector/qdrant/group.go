@@ -57,7 +57,8 @@ func (s *Store) upsertTogether(ctx context.Context, c *collection, b *batcher.Ba
 	return nil
 }
 
-// rowsPerBody keeps a body under maxBody: a value takes at most 15 bytes with its comma, the ids at most 3·512 characters of 6 bytes.
+// rowsPerBody keeps a body under maxBody: a value takes at most 15 bytes with its comma, the ids at most 3·512 characters of 6
+// bytes.
 func rowsPerBody(dim int) int {
 	return max(1, min(batchRows, maxBody/(dim*15+3*6*vector.MaxIDBytes+200)))
 }

@@ -270,7 +270,7 @@ func (s *Store) List(ctx context.Context, base string, offset, limit int) (ids [
 func (s *Store) scroll(ctx context.Context, c *collection, from cursor, limit int) (ids []string, to cursor, err error) {
 	for len(ids) < limit {
 		// The first is the last of before, unless that is gone.
-		body := scrollBody{Offset: from.point, Limit: min(limit-len(ids), batchIDs) + 1, WithPayload: []string{keyID}}
+		body := scrollBody{Offset: place(from.point), Limit: min(limit-len(ids), batchIDs) + 1, WithPayload: []string{keyID}}
 		var reply scrollReply
 		if err := s.call(ctx, http.MethodPost, c.path("/points/scroll"), body, &reply); err != nil {
 			return nil, from, err
