@@ -93,9 +93,9 @@ func TestServersSurviveKillAndRestart(t *testing.T) {
 // The server that stands in for Qdrant speaks its protocol: Qdrant's own client takes every reply apart, by the models of Qdrant's OpenAPI.
 func TestQdrantServesItsOfficialClient(t *testing.T) {
 	t.Parallel()
+	s := Private(t, KindQdrant, Options{Args: []string{"--api-key", "k3y", "--max-request-mb", "1"}})
 	python, err := installed.QdrantPython()
 	require.NoError(t, err)
-	s := Private(t, KindQdrant, Options{Args: []string{"--api-key", "k3y", "--max-request-mb", "1"}})
 	out, err := exec.CommandContext(t.Context(), python, "testdata/official.py", s.URL(""), "k3y").CombinedOutput()
 	require.NoError(t, err, "%s", out)
 	require.Equal(t, "all parsed\n", string(out))

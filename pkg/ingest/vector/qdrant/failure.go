@@ -22,8 +22,8 @@ const pingTimeout = 5 * time.Second
 // Words of Qdrant that are told from others.
 var (
 	dimensionWords = regexp.MustCompile(`(?i)expected dim: (\d+), got (\d+)`)
-	// A body over max_request_size_mb is a 400, not a 413.
-	tooLargeWords = regexp.MustCompile(`(?i)payload .*(larger than allowed|exceeded limit)|upsert.*limit|limit exceeded .*upsert`)
+	// A body over max_request_size_mb is a 400, not a 413, and so are more points than upsert_max_batchsize of strict mode.
+	tooLargeWords = regexp.MustCompile(`(?i)payload .*(larger than allowed|exceeded limit)|limit exceeded .*upsert limit`)
 	missingWords  = regexp.MustCompile(`(?i)collection .*(doesn't|does not) exist`)
 )
 

@@ -234,12 +234,14 @@ func TestWrongAnswers(t *testing.T) {
 	}
 }
 
-// A body over the server's max_request_size_mb is a 400 of Qdrant, a 413 of a proxy: both are sent in halves.
+// A body over the server's max_request_size_mb is a 400 of Qdrant, a 413 of a proxy, and strict mode bounds the points of a write:
+// what is too large is sent in halves.
 func TestTooLargeIsSplit(t *testing.T) {
 	t.Parallel()
-	for status, words := range map[int]string{
-		http.StatusBadRequest:            `{"status":{"error":"Payload error: JSON payload (33600110 bytes) is larger than allowed (limit: 33554432 bytes)."}}`,
-		http.StatusRequestEntityTooLarge: "too large",
+	for words, status := range map[string]int{
+		`{"status":{"error":"Payload error: JSON payload (33600110 bytes) is larger than allowed (limit: 33554432 bytes)."}}`: http.StatusBadRequest,
+		`{"status":{"error":"Bad request: Limit exceeded 400 > 30 for \"upsert limit\". Help: Reduce it."}}`:                  http.StatusBadRequest,
+		"too large": http.StatusRequestEntityTooLarge,
 	} {
 		var mu sync.Mutex
 		written := map[string]int{}
