@@ -176,7 +176,9 @@ func TestCanariesStayHome(t *testing.T) {
 	}
 	for _, p := range []*program{api, words, vectors, points, lost} {
 		p.stop()
-		said["log of "+p.name], _ = p.out.text()
+		log, _ := p.out.text()
+		require.NotEmpty(t, log, p.name)
+		said["log of "+p.name] += log // several are of one program
 	}
 	said["rows"], said["traces"] = everyRow(t, plain), traces.String()
 	require.Contains(t, said["rows"], "ingest_task_transition")
