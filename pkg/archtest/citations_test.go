@@ -216,7 +216,7 @@ func TestCitationsBite(t *testing.T) {
 	l := readLaw(t)
 	for text, want := range map[string]string{
 		"as design D99 says":                  "nothing is called D99",
-		"rules I36–I43":                       "nothing is called I43",
+		"rules I36–I45":                       "nothing is called I45",
 		"(A33, A39)":                          "nothing is called A39",
 		`must("L7", "%s")`:                    "nothing is called L7",
 		"the table of contract §11":           "the contract has no §11",

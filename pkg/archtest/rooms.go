@@ -148,6 +148,7 @@ var rooms = []room{
 	{"pkg/ingest/vector/vectortest", []string{"pkg/ingest", "pkg/ingest/vector"}},
 	{"pkg/ingest/vector/chroma", []string{"pkg/batcher", "pkg/ingest", "pkg/ingest/vector", "pkg/ingest/internal/rest"}},
 	{"pkg/ingest/vector/embedded", []string{"pkg/batcher", "pkg/ingest", "pkg/ingest/vector"}},
+	{"pkg/ingest/vector/qdrant", []string{"pkg/batcher", "pkg/ingest", "pkg/ingest/vector", "pkg/ingest/internal/rest"}},
 	{"pkg/ingest/vector/pgvector", []string{"pkg/ingest", "pkg/ingest/vector", "pkg/ingest/internal/rest", "pkg/sqldb"}},
 
 	// what ties the parts together

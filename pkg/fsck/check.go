@@ -169,6 +169,7 @@ func Check(ctx context.Context, e Evidence, o Options) (Findings, error) {
 		{"check the counts of tasks", false, c.judgeCounts},
 		{"check the counts of documents", false, c.judgeDocumentCounts},
 		{"check documents", false, c.readDocuments},
+		{"check receipts of deletions", false, c.judgeReceipts},
 		{"list the upload folder", false, c.listFiles},
 		{"check vectors", false, c.listVectors},
 		{"check the full-text index", false, c.judgeIndex},

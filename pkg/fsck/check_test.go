@@ -243,7 +243,18 @@ var breaches = map[string]breach{
 	"dead letter: not owed": {"I18", func(w *world) {
 		w.state("dlq_state = 'none'", w.dead)
 	}, "owes no dead letter"},
-	"pending: entry gone at rest": {"I19", func(w *world) { w.pend(ingestq.Unacked{ID: "9-0", Gone: true}) }, "does not exist any more"},
+	"pending: entry gone at rest":      {"I19", func(w *world) { w.pend(ingestq.Unacked{ID: "9-0", Gone: true}) }, "does not exist any more"},
+	"attachment: of no message":        {"I43", func(w *world) { w.attach(w.id("8010")) }, "which is gone"},
+	"attachment: of a deleted message": {"I43", func(w *world) { w.attach(tomb) }, "which is deleted and was swept 1 times"},
+	"attachment: in another base": {"I43", func(w *world) {
+		w.sql(`UPDATE knowledge_document SET base_id = ? WHERE latest_task_id = ?`, tomb, w.twin)
+	}, "its message"},
+	"receipt: none":   {"I44", func(w *world) { w.sql(`DELETE FROM document_deletion`) }, "has no receipt"},
+	"receipt: early":  {"I44", func(w *world) { w.sql(`UPDATE document_deletion SET removed_at = ?`, now()) }, "rows of it are left"},
+	"receipt: unsaid": {"I44", func(w *world) { w.sql(`DELETE FROM knowledge_document WHERE id = ?`, tomb) }, "does not say that it was removed"},
+	"receipt: verified before it was removed": {"I44", func(w *world) {
+		w.receipt(w.id("8011"), now(), now(), now().Add(-time.Second))
+	}, "are not in the order"},
 	"event: died with a lease": {"I16", func(w *world) {
 		w.sql(`UPDATE outbox_event SET status = 'DEAD', sent_at = NULL, lease = 'x'`)
 	}, "it is DEAD with lease"},
@@ -345,6 +356,7 @@ func TestExcusesForPayingAgain(t *testing.T) {
 func TestRepairMendsTheVectorStoreOnly(t *testing.T) {
 	t.Parallel()
 	everyDatabase(t, func(t *testing.T, w *world) {
+		w.sql(`DELETE FROM document_deletion WHERE document_id = ?`, tomb)
 		w.sql(`DELETE FROM knowledge_document WHERE id = ?`, tomb) // with it a stray could be its
 		w.sql(`DELETE FROM embedding_ledger`)
 		w.stray()

@@ -62,6 +62,7 @@ var damages = map[string]damage{
 		w.relabel(w.vector(), w.goodDocument(), tomb)
 	}},
 	"document moved to another user": {rule: "I30", want: `user "mallory"`, do: func(w *world) {
+		w.sql(`UPDATE knowledge_document SET parent_id = NULL`) // its attachment is mended with it
 		w.sql(`UPDATE knowledge_document SET user_id = 'mallory' WHERE id = ?`, w.goodDocument())
 	}},
 	"document with other bytes than its file": {rule: "I12", want: "the stored file of its newest upload", do: func(w *world) {

@@ -31,12 +31,21 @@ type documentRow struct {
 	segments, pass                       int
 	deleted                              bool
 	updated                              taskstate.DBTime
+	message                              message // whose attachment it is
+}
+
+// message is the document that another one is an attachment of; of one without a row nothing but the id is known.
+type message struct {
+	id, user, base string
+	deleted        bool
+	pass           int
 }
 
 // scanDocument reads the columns of Documents.
 func scanDocument(rows *sql.Rows) (d documentRow, err error) {
 	err = rows.Scan(&d.id, &d.user, &d.base, &d.status, &d.visible, &d.visibleNo, &d.segments, &d.sha, &d.same, &d.lastUpload,
-		&d.deleted, &d.pass, &d.updated, &d.baseUser, &d.latest)
+		&d.deleted, &d.pass, &d.updated, &d.baseUser, &d.latest, &d.message.id, &d.message.user, &d.message.base, &d.message.deleted, &d.message.pass)
+	d.message.id, d.message.base = strings.TrimSpace(d.message.id), strings.TrimSpace(d.message.base)
 	return d, err
 }
 
@@ -166,6 +175,9 @@ func (c *checker) document(ctx context.Context, d documentRow, vs []versionRow, 
 	c.judged("I12")
 	c.judged("I23")
 	c.judged("I30")
+	if d.message.id != "" {
+		c.judged("I43")
+	}
 	c.client.document(c, d, vs)
 	for _, v := range vs {
 		if v.state == visible || v.state == superseded {
@@ -190,9 +202,9 @@ func (f *flaws) add(rule, format string, args ...any) {
 	*f = append(*f, flaw{rule, fmt.Sprintf(format, args...)})
 }
 
-// shape judges a document's row against its versions: I23 and I24, and what it holds: I12, I25 and I30.
+// shape judges a document's row against its versions: I23 and I24, what it holds: I12, I25 and I30, and its message: I43.
 func shape(d documentRow, vs []versionRow) flaws {
-	out := holdings(d, vs)
+	out := append(holdings(d, vs), attached(d)...)
 	shown, once, last := 0, false, versionRow{}
 	for _, v := range vs {
 		switch {
@@ -267,6 +279,20 @@ func holdings(d documentRow, vs []versionRow) (out flaws) {
 	}
 	if d.same != "" && d.same != d.sha {
 		out.add("I12", "its row has SHA-256 %s and is found by %s", d.sha, d.same)
+	}
+	return out
+}
+
+// attached judges a living attachment against its message: the first pass of the sweep over a deleted one deletes it.
+func attached(d documentRow) (out flaws) {
+	switch m := d.message; {
+	case d.deleted || m.id == "":
+	case m.user == "":
+		out.add("I43", "it is an attachment of document %s, which is gone", m.id)
+	case m.deleted && m.pass > 0:
+		out.add("I43", "it is an attachment of document %s, which is deleted and was swept %d times", m.id, m.pass)
+	case m.user != d.user || m.base != d.base:
+		out.add("I43", "it is in knowledge base %s of user %q, its message %s in %s of user %q", d.base, d.user, m.id, m.base, m.user)
 	}
 	return out
 }
@@ -392,4 +418,28 @@ func (c *checker) tombstone(ctx context.Context, d documentRow) error {
 		}
 	}
 	return nil
+}
+
+// judgeReceipts is I44. Receipts, and the documents that they are of, are read by one statement.
+func (c *checker) judgeReceipts(ctx context.Context) error {
+	return c.each(ctx, func(rows *sql.Rows) error {
+		var what, id string
+		var all int64
+		if err := rows.Scan(&what, &id, &all); err != nil {
+			return err
+		}
+		switch id = strings.TrimSpace(id); what {
+		case "none":
+			c.verdict(false, "I44", id, "it is deleted and has no receipt")
+		case "left":
+			c.verdict(false, "I44", id, "its receipt says that it was removed, and rows of it are left")
+		case "unsaid":
+			c.verdict(false, "I44", id, "its receipt does not say that it was removed, and it is no deleted document")
+		case "order":
+			c.verdict(false, "I44", id, "the times of its receipt are not in the order of deletion, removal and verification")
+		default:
+			c.tally.Judged("I44", all)
+		}
+		return nil
+	}, c.q.Get("Receipts"))
 }

@@ -62,6 +62,7 @@ func TestPagesAreReadAndMendedToTheirEnd(t *testing.T) {
 	ids, err := w.vectors.List(t.Context(), base, 0, 2*many)
 	require.NoError(t, err)
 	require.NoError(t, w.vectors.Delete(t.Context(), base, ids))
+	w.sql(`DELETE FROM document_deletion WHERE document_id = ?`, tomb)
 	w.sql(`DELETE FROM knowledge_document WHERE id = ?`, tomb) // with it strays could be its
 	strays := make([]ingest.Vector, many)
 	for i := range strays {

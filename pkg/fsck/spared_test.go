@@ -31,6 +31,16 @@ var allowances = map[string]spared{
 		w.secondVersion("BUILDING")
 		w.say(w.read(`SELECT MAX(id) FROM document_version`), w.goodDocument(), `{"note":1}`)
 	}},
+	"attachment: of a message not swept yet": {"I43", func(w *world) {
+		w.attach(tomb)
+		w.sql(`UPDATE knowledge_document SET sweep_pass = 0 WHERE id = ?`, tomb)
+	}},
+	"receipt: of what is gone": {"I44", func(w *world) { w.receipt(w.id("8011"), now(), now(), now()) }},
+	"receipt: from before they were written": {"I44", func(w *world) {
+		w.sql(`DELETE FROM document_deletion`)
+		w.sql(`UPDATE schema_migrations SET applied_at = ? WHERE version = 20`, now().Add(time.Minute))
+		w.receipt(w.id("8011"), now(), now(), now())
+	}},
 	"index: of a closed version": {"I37", func(w *world) { w.hide() }},
 	"index: written twice":       {"I37", func(w *world) { w.index(w.goodVersion(), "first", "second") }},
 	"index: of a deleted document": {"I37", func(w *world) {

@@ -74,6 +74,7 @@ func (w *world) goodDocument() string {
 
 // stray writes a vector that no row names, where no tombstone could explain it.
 func (w *world) stray() {
+	w.sql(`DELETE FROM document_deletion WHERE document_id = ?`, tomb)
 	w.sql(`DELETE FROM knowledge_document WHERE id = ?`, tomb)
 	require.NoError(w.t, w.vectors.Upsert(w.t.Context(), base, []ingest.Vector{{ID: hash("stray"), DocumentID: tomb, Birth: tomb, Values: []float32{1, 0, 0, 0}}}))
 }

@@ -269,6 +269,7 @@ func (w *world) fill() {
 	w.good = w.document(w.id("8002"), "key-1")
 	w.twin = w.document(w.id("8002"), "key-2")
 
+	w.attach(w.goodDocument())
 	w.sent(w.good) // it travelled by Kafka too
 
 	w.dead = w.accept(w.id("8002"), "key-3")
@@ -283,6 +284,7 @@ func (w *world) fill() {
 	w.queue.deadLetters = []ingestq.WrittenDeadLetter{{ID: "1-0", TaskID: w.dead, Fence: t.Fence}, {ID: "2-0"}}
 	w.sql(`INSERT INTO knowledge_document (id, user_id, base_id, title, file_name, media_type, status, bytes, content_sha256, latest_task_id, created_at, updated_at, deleted_at, sweep_at, sweep_pass)
 		VALUES (?, 'u', ?, 't', 'f', 'text/plain', 'READY', 1, ?, ?, ?, ?, ?, ?, 1)`, tomb, base, hash("x"), w.dead, at, at, at, at)
+	w.receipt(tomb, at, nil, nil)
 	w.queue.state = ingestq.State{
 		Length: 1, First: "9-0", Deleted: "3-0", Groups: []ingestq.Group{{Name: "g", Given: "9-0"}},
 		Pending: []ingestq.Unacked{{Group: "g", ID: "9-0", TaskID: w.id("8003")}},
@@ -291,6 +293,17 @@ func (w *world) fill() {
 	w.moves = someMoves()
 	w.stats = map[taskstate.Status]int64{taskstate.StatusSucceeded: 2, taskstate.StatusDead: 1}
 	w.logs = "{\"level\":\"info\",\"msg\":\"all well\",\"password\":\"***\"}\n"
+}
+
+// receipt writes that of a deleted document.
+func (w *world) receipt(document string, deleted time.Time, removed, verified any) {
+	w.sql(`INSERT INTO document_deletion (document_id, user_id, base_id, content_sha256, bytes, versions, segments, vectors, files, deleted_by, deleted_at, removed_at, verified_at, sweep_at)
+		VALUES (?, 'u', ?, ?, 1, 1, 0, 0, '', 'user:u', ?, ?, ?, ?)`, document, base, hash("x"), deleted, removed, verified, deleted)
+}
+
+// attach makes the twin an attachment of a document.
+func (w *world) attach(message string) {
+	w.sql(`UPDATE knowledge_document SET parent_id = ?, parent_no = 1 WHERE latest_task_id = ?`, message, w.twin)
 }
 
 // document makes one that was processed with a failure, a takeover of its delivery and a success.

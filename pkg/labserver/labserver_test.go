@@ -57,7 +57,7 @@ func TestSQLServersGiveFreshDatabases(t *testing.T) {
 
 func TestServersSurviveKillAndRestart(t *testing.T) {
 	t.Parallel()
-	for _, kind := range []Kind{KindMariaDB, KindPostgres, KindPGVector, KindRedis, KindChroma} {
+	for _, kind := range []Kind{KindMariaDB, KindPostgres, KindPGVector, KindRedis, KindChroma, KindQdrant} {
 		t.Run(string(kind), func(t *testing.T) {
 			t.Parallel()
 			s := Private(t, kind, Options{})
@@ -88,6 +88,17 @@ func TestServersSurviveKillAndRestart(t *testing.T) {
 			require.NoError(t, s.Stop(ctx), "stopping twice does nothing")
 		})
 	}
+}
+
+// The server that stands in for Qdrant speaks its protocol: Qdrant's own client takes every reply apart, by the models of Qdrant's OpenAPI.
+func TestQdrantServesItsOfficialClient(t *testing.T) {
+	t.Parallel()
+	s := Private(t, KindQdrant, Options{Args: []string{"--api-key", "k3y", "--max-request-mb", "1"}})
+	python, err := installed.QdrantPython()
+	require.NoError(t, err)
+	out, err := exec.CommandContext(t.Context(), python, "testdata/official.py", s.URL(""), "k3y").CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	require.Equal(t, "all parsed\n", string(out))
 }
 
 // A MariaDB that starts removes all temporary tables that it finds in its folder for them; another server that is just
@@ -219,7 +230,7 @@ func TestServersDieWithTheirProcess(t *testing.T) {
 	NeedServers(t)
 	exe, err := os.Executable()
 	require.NoError(t, err)
-	kinds := []Kind{KindMariaDB, KindPostgres, KindPGVector, KindRedis, KindChroma}
+	kinds := []Kind{KindMariaDB, KindPostgres, KindPGVector, KindRedis, KindChroma, KindQdrant}
 	for _, k := range []Kind{KindKafka, KindRabbitMQ} {
 		if err := Installed(k); err == nil {
 			kinds = append(kinds, k)

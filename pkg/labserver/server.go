@@ -1,5 +1,5 @@
 // Package labserver starts real MariaDB, Redis, Postgres (also with pgvector), Chroma, Kafka and RabbitMQ servers as plain child
-// processes on 127.0.0.1, for tests, drills and "make services-up".
+// processes on 127.0.0.1, for tests, drills and "make services-up"; and what stands in for two that no registry has, a model and a Qdrant.
 //
 // It is no part of a product binary (archtest sees to that) and it never skips in silence: a missing server
 // program is an error that names the package to install.
@@ -44,7 +44,8 @@ const (
 	KindPostgres Kind = "postgres"
 	KindPGVector Kind = "pgvector" // Postgres 18 with the vector extension
 	KindChroma   Kind = "chroma"
-	KindModel    Kind = "model" // a sentence model behind OpenAI's API
+	KindQdrant   Kind = "qdrant" // Qdrant's engine behind its REST API, see qdrant.py
+	KindModel    Kind = "model"  // a sentence model behind OpenAI's API
 	KindKafka    Kind = "kafka"
 	KindRabbitMQ Kind = "rabbitmq"
 )
@@ -146,6 +147,7 @@ func classes() map[Kind]class {
 		KindPostgres: postgresClass(),
 		KindPGVector: pgvectorClass(),
 		KindChroma:   chromaClass(),
+		KindQdrant:   qdrantClass(),
 		KindModel:    modelClass(),
 		KindKafka:    kafkaClass(),
 		KindRabbitMQ: rabbitClass(),
@@ -176,6 +178,8 @@ func Installed(kind Kind) error {
 		_, err = installed.PGVector()
 	case KindChroma:
 		_, err = installed.Chroma()
+	case KindQdrant:
+		_, err = installed.QdrantPython()
 	case KindModel:
 		_, _, err = installed.Model()
 	case KindKafka:

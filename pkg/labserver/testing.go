@@ -39,6 +39,7 @@ var (
 	sharedRedis    = &shared{kind: KindRedis, opts: Options{Databases: redisDatabases}}
 	sharedTLS      = &shared{kind: KindRedis, opts: Options{TLS: true, Databases: redisDatabases}}
 	sharedChroma   = &shared{kind: KindChroma}
+	sharedQdrant   = &shared{kind: KindQdrant}
 	sharedModel    = &shared{kind: KindModel}
 	sharedKafka    = &shared{kind: KindKafka}
 	sharedRabbit   = &shared{kind: KindRabbitMQ}
@@ -96,7 +97,7 @@ func endShared() {
 	ctx, cancel := context.WithTimeout(context.Background(), stopTimeout)
 	defer cancel()
 	// Kill: the data is thrown away, so an orderly stop is time lost.
-	for _, s := range []*shared{sharedMariaDB, sharedPostgres, sharedPGVector, sharedRedis, sharedTLS, sharedChroma, sharedModel, sharedKafka, sharedRabbit} {
+	for _, s := range []*shared{sharedMariaDB, sharedPostgres, sharedPGVector, sharedRedis, sharedTLS, sharedChroma, sharedQdrant, sharedModel, sharedKafka, sharedRabbit} {
 		if s.server != nil {
 			if err := s.server.Kill(ctx); err != nil {
 				fmt.Fprintln(os.Stderr, err)
@@ -129,6 +130,9 @@ func RedisTLS(t testing.TB) *Server { t.Helper(); return sharedTLS.get(t) }
 
 // Chroma is the Chroma server of this test process; tests make collections with names of their own.
 func Chroma(t testing.TB) *Server { t.Helper(); return sharedChroma.get(t) }
+
+// Qdrant is the Qdrant server of this test process; tests make collections with names of their own.
+func Qdrant(t testing.TB) *Server { t.Helper(); return sharedQdrant.get(t) }
 
 // Model is the embedding service of this test process: a real model, all-MiniLM-L6-v2.
 func Model(t testing.TB) *Server { t.Helper(); return sharedModel.get(t) }

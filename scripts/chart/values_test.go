@@ -43,7 +43,7 @@ func TestWorkersKeepTheirRoad(t *testing.T) {
 
 // TestVectorStoreIsTheOneOfValues: every service that reads it gets the same.
 func TestVectorStoreIsTheOneOfValues(t *testing.T) {
-	for _, store := range []string{"chroma", "pgvector"} {
+	for _, store := range []string{"chroma", "pgvector", "qdrant"} {
 		all := objects(t, "mill", bothRoads, "vectorStore="+store)
 		for _, service := range []string{"ingest-api", "reclaimer", "stream-worker"} {
 			require.Contains(t, deployment(t, all, service).Spec.Template.Spec.Containers[0].Env, corev1.EnvVar{Name: "VECTOR_STORE", Value: store}, service)

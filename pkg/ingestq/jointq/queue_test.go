@@ -101,6 +101,30 @@ func TestNeitherTypeWaitsBehindTheOther(t *testing.T) {
 	}
 }
 
+// Of two backlogs as many are taken of one as of the other, also when every second read is small.
+func TestTwoBacklogsAreTakenEvenly(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, labserver.RedisURL(t))
+	q := r.member(t, nil)
+	const most, each = 8, 300
+	_, err := q.Publish(t.Context(), append(tasks(document, each), tasks(workflow, each)...))
+	require.NoError(t, err)
+	ahead := 0
+	for round := range 100 {
+		some, err := q.Read(t.Context(), 1+(most-1)*(round%2), time.Second)
+		require.NoError(t, err)
+		for _, d := range some {
+			if strings.HasPrefix(d.TaskID, document) {
+				ahead++
+			} else {
+				ahead--
+			}
+		}
+		q.reads.Wait() // what the other queue has is held now
+		require.LessOrEqual(t, max(ahead, -ahead), 2*most, "after %d reads", round+1)
+	}
+}
+
 // What a read brings is for the Read that waits for it, however late that comes to run: it is not handed back meanwhile.
 func TestWhatAReadWaitsForIsNotHandedBack(t *testing.T) {
 	t.Parallel()

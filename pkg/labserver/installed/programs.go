@@ -112,6 +112,31 @@ func PDFium() (string, error) {
 	return "", fmt.Errorf("%w: pypdfium2 %s (run `make deps`: it fills %s from PyPI)", ErrMissing, PDFiumVersion, home)
 }
 
+// QdrantClientVersion and QdrantEdgeVersion are those of Qdrant's own packages that its test server is made of: the models of its API, and its
+// engine.
+const (
+	QdrantClientVersion = "1.20.0"
+	QdrantEdgeVersion   = "0.9.0"
+)
+
+// QdrantHome is the virtual environment of both in the cache; `make deps` fills it.
+func QdrantHome() (string, error) {
+	return InCache("qdrant-" + QdrantClientVersion + "-" + QdrantEdgeVersion)
+}
+
+// QdrantPython is the interpreter of that environment; the error wraps ErrMissing.
+func QdrantPython() (string, error) {
+	home, err := QdrantHome()
+	if err != nil {
+		return "", err
+	}
+	// The marker says that pip came to its end.
+	if _, err := os.Stat(filepath.Join(home, ".complete")); err != nil {
+		return "", fmt.Errorf("%w: qdrant-client %s and qdrant-edge-py %s (run `make deps`: it fills %s from PyPI)", ErrMissing, QdrantClientVersion, QdrantEdgeVersion, home)
+	}
+	return filepath.Join(home, "bin", "python"), nil
+}
+
 // FastStreamVersions are those of Python's FastStream that streammq's tests share streams with: the last that writes the JSON
 // format by default, and one that writes the binary one.
 func FastStreamVersions() []string { return []string{"0.6.7", "0.7.8"} }

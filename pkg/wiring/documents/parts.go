@@ -21,6 +21,7 @@ import (
 	"github.com/millweir/millweir/pkg/ingest/vector/chroma"
 	"github.com/millweir/millweir/pkg/ingest/vector/embedded"
 	"github.com/millweir/millweir/pkg/ingest/vector/pgvector"
+	"github.com/millweir/millweir/pkg/ingest/vector/qdrant"
 	"github.com/millweir/millweir/pkg/ingest/workflows"
 	"github.com/millweir/millweir/pkg/process"
 	"github.com/millweir/millweir/pkg/tasks"
@@ -107,6 +108,13 @@ func (p *Parts) OpenVectors(v Vectors) error {
 		p.Later(store.Close)
 	case "pgvector":
 		store, err := pgvector.New(v.pgvector())
+		if err != nil {
+			return err
+		}
+		p.Vectors = store
+		p.Later(store.Close)
+	case "qdrant":
+		store, err := qdrant.New(v.qdrant())
 		if err != nil {
 			return err
 		}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/millweir/millweir/pkg/ingest/extract/detect"
 	"github.com/millweir/millweir/pkg/ingest/vector/pgvector"
+	"github.com/millweir/millweir/pkg/ingest/vector/qdrant"
 	"github.com/millweir/millweir/pkg/ingest/workflows"
 	"github.com/millweir/millweir/pkg/process"
 	"github.com/millweir/millweir/pkg/taskstate"
@@ -49,7 +50,7 @@ type Uploads struct {
 
 // Vectors says where vectors are kept.
 type Vectors struct {
-	Kind     string         `envconfig:"VECTOR_STORE" default:"chroma" allowed:"embedded|chroma|pgvector" desc:"where vectors are kept; embedded serves one process"`
+	Kind     string         `envconfig:"VECTOR_STORE" default:"chroma" allowed:"embedded|chroma|pgvector|qdrant" desc:"where vectors are kept; embedded serves one process"`
 	Dir      string         `envconfig:"VECTOR_DIR" default:"./data/vectors" desc:"folder of the embedded store"`
 	MaxBytes int64          `envconfig:"VECTOR_MAX_BYTES" default:"1073741824" allowed:"16777216.." desc:"most memory of the embedded store, bytes"`
 	URL      process.DSN    `envconfig:"CHROMA_BASE_URL" desc:"Chroma 1.5.9 or later, http://host:8000"`
@@ -60,6 +61,10 @@ type Vectors struct {
 
 	Postgres        process.DSN   `envconfig:"PGVECTOR_URL" desc:"Postgres with pgvector 0.8 or later, postgres://user:password@host:5432/database; not set: DATABASE_URL when that is Postgres"`
 	PostgresTimeout time.Duration `envconfig:"PGVECTOR_TIMEOUT" default:"1m" allowed:"1s..1h" desc:"longest time of one statement"`
+
+	Qdrant        process.DSN    `envconfig:"QDRANT_URL" desc:"Qdrant 1.10 or later, its REST API, http://host:6333"`
+	QdrantKey     process.Secret `envconfig:"QDRANT_API_KEY" desc:"sent as api-key; it must be allowed to make, write and drop collections"`
+	QdrantTimeout time.Duration  `envconfig:"QDRANT_TIMEOUT" default:"1m" allowed:"1s..1h" desc:"longest time of one request"`
 }
 
 // In returns the settings with the address of pgvector: without one of its own it lies in the installation's database, if that is
@@ -77,6 +82,11 @@ func (v Vectors) pgvector() pgvector.Config {
 	return pgvector.Config{URL: v.Postgres.Reveal(), Timeout: v.PostgresTimeout}
 }
 
+// qdrant is the store's view of the settings.
+func (v Vectors) qdrant() qdrant.Config {
+	return qdrant.Config{URL: v.Qdrant.Reveal(), APIKey: v.QdrantKey.Reveal(), Timeout: v.QdrantTimeout}
+}
+
 // Missing is the setting without which there is no vector store; empty: none is missing.
 func (v Vectors) Missing() string {
 	switch {
@@ -84,6 +94,8 @@ func (v Vectors) Missing() string {
 		return "CHROMA_BASE_URL"
 	case v.Kind == "pgvector" && v.Postgres.Empty():
 		return "PGVECTOR_URL"
+	case v.Kind == "qdrant" && v.Qdrant.Empty():
+		return "QDRANT_URL"
 	}
 	return ""
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/millweir/millweir/pkg/ingest/vector/qdrant"
 	"github.com/millweir/millweir/pkg/process"
 	"github.com/millweir/millweir/pkg/wiring/database"
 	"github.com/millweir/millweir/pkg/wiring/queue"
@@ -52,6 +53,14 @@ func TestPGVectorLiesInTheDatabase(t *testing.T) {
 	v.Postgres = process.NewDSN("postgres://h/vectors")
 	require.Equal(t, "postgres://h/vectors", v.In(on("postgres://h/main")).Postgres.Reveal())
 	require.NoError(t, v.In(on("mysql://h/main")).Validate())
+}
+
+func TestQdrantNeedsAnAddress(t *testing.T) {
+	t.Parallel()
+	require.ErrorContains(t, Vectors{Kind: "qdrant", URL: process.NewDSN("http://h:8000")}.Validate(), "QDRANT_URL")
+	v := Vectors{Kind: "qdrant", Qdrant: process.NewDSN("http://h:6333"), QdrantKey: process.NewSecret("k3y"), QdrantTimeout: time.Minute}
+	require.NoError(t, v.Validate())
+	require.Equal(t, qdrant.Config{URL: "http://h:6333", APIKey: "k3y", Timeout: time.Minute}, v.qdrant())
 }
 
 func TestChromaNeedsAnAddress(t *testing.T) {

@@ -134,7 +134,7 @@ func (i *Inspected) openVectors(v documents.Vectors) error {
 	i.Vectors = i.parts.Vectors
 	if server, ok := i.Vectors.(interface {
 		Version(ctx context.Context) (product, version string, err error)
-	}); ok { // Chroma; the others are files, or in a database
+	}); ok { // Chroma, Qdrant; the others are files, or in a database
 		i.Versions = append(i.Versions, server.Version)
 	}
 	return nil

@@ -236,7 +236,7 @@ func (p *plan) work(ctx context.Context, todo <-chan point, on servers) error {
 // rules must have judged at least one event in a whole run.
 var rules = []string{
 	"I1", "I2", "I3", "I4", "I5", "I6", "I7", "I8", "I11", "I12", "I14", "I15", "I17", "I18", "I20", "I23", "I24", "I25", "I26", "I27", "I28",
-	"I29", "I30", "I34", "I36", "I37", "L1", "L4", "L5",
+	"I29", "I30", "I34", "I36", "I37", "I43", "I44", "L1", "L4", "L5",
 }
 
 // idle are those that did not.

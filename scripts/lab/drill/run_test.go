@@ -124,8 +124,9 @@ func TestEveryApplicableRuleIsNamedBySomeDrill(t *testing.T) {
 		}
 	}
 	byChance := []string{"I19", "L2"} // judged by a look under way: which drill has something pending or running then is chance
+	elsewhere := []string{"I43"} // crash points judge it: no load of a drill has messages
 	for _, id := range rules.Applicable() {
-		require.True(t, named[id] || slices.Contains(byChance, id), "no drill names %s", id)
+		require.True(t, named[id] || slices.Contains(byChance, id) || slices.Contains(elsewhere, id), "no drill names %s", id)
 	}
 	for id := range named {
 		require.Contains(t, slices.Concat(rules.Applicable(), onOutbox, onTopic, []string{"I21", "I22"}), id)

@@ -121,7 +121,7 @@ func drills() []drill {
 var always = []string{"I1", "I2", "I3", "I4", "I5", "I7", "I8", "I11", "I12", "I23", "I36", "I37", "I38", "I40", "I41", "I42", "L1"}
 
 // loaded are those that a drill with a load and an echo must have judged besides.
-var loaded = []string{"I13", "I14", "I15", "I17", "I20", "I24", "I25", "I26", "I27", "I28", "I29", "I30", "I34", "I35", "L4", "L5"}
+var loaded = []string{"I13", "I14", "I15", "I17", "I20", "I24", "I25", "I26", "I27", "I28", "I29", "I30", "I34", "I35", "I44", "L4", "L5"}
 
 // onOutbox are those of its events, onTopic those of a drill on partitions.
 var (

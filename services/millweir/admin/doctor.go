@@ -66,9 +66,9 @@ func failed(check string, err error) cli.Finding {
 }
 
 // oldest are the first versions that work, as they are known: MariaDB and MySQL need a collation that does not pad (contract §3), streams
-// their commands (pkg/streammq), and Chroma before 1.5.9 runs code of strangers (pkg/ingest/vector/chroma). Of other servers none is known
-// that does not.
-var oldest = map[string]string{"MariaDB": "10.6", "MySQL": "8.0.17", "Redis": "6.2", "Chroma": "1.5.9"}
+// their commands (pkg/streammq), Chroma before 1.5.9 runs code of strangers, and Qdrant before 1.10 knows not all requests (their packages in
+// pkg/ingest/vector). Of other servers none is known that does not work.
+var oldest = map[string]string{"MariaDB": "10.6", "MySQL": "8.0.17", "Redis": "6.2", "Chroma": "1.5.9", "Qdrant": "1.10"}
 
 // versions says which servers these are, and which are too old.
 func versions(ctx context.Context, in *inspect.Inspected) (found []cli.Finding) {

@@ -95,6 +95,23 @@ func TestDoctorTellsTheVersionsOfRabbitMQAndChroma(t *testing.T) {
 	require.NotContains(t, out, "s3cr3t")
 }
 
+// Not parallel: it sets variables.
+func TestDoctorTellsTheVersionOfQdrant(t *testing.T) {
+	installed(t, map[string]string{
+		"MYSQL_DSN": "", "DATABASE_URL": "sqlite:" + filepath.Join(t.TempDir(), "a.db"), "REDIS_URL": "", "VECTOR_STORE": "qdrant",
+		"UPLOAD_DIR": t.TempDir(), "EMBEDDING_BASE_URL": "", "RABBITMQ_URL": "", "QDRANT_URL": labserver.Qdrant(t).URL(""),
+	})
+	_, out, _ := run(t, "doctor", "--server", "http://127.0.0.1:1")
+	require.Regexp(t, `ok +server version +Qdrant 1\.20\.0`, out)
+	old := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = w.Write([]byte(`{"title":"qdrant - vector search engine","version":"1.9.7"}`))
+	}))
+	defer old.Close()
+	t.Setenv("QDRANT_URL", old.URL)
+	_, out, _ = run(t, "doctor", "--server", "http://127.0.0.1:1")
+	require.Regexp(t, `FAIL +server version +Qdrant 1\.9\.7 is too old +Upgrade it to 1\.10 or later`, out)
+}
+
 func TestVersionsAreComparedByTheirNumbers(t *testing.T) {
 	t.Parallel()
 	for version, want := range map[string]bool{

@@ -79,7 +79,7 @@ func TestExitCodesFollowTheGateway(t *testing.T) {
 				reply(w, status, map[string]any{"code": "SOME_CODE", "message": "said so", "remedy": "Do this.", "requestId": "r1"})
 			})
 			require.Equal(t, want, b.run(t.Context(), "tasks", "get", "x"))
-			require.Contains(t, b.err.String(), "SOME_CODE: said so Do this. (request r1)")
+			require.Contains(t, b.err.String(), "SOME_CODE: said so. Do this. (request r1)")
 		})
 	}
 }

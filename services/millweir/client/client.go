@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
+	"strings"
 
 	"github.com/millweir/millweir/pkg/process"
 	"github.com/millweir/millweir/pkg/wire"
@@ -43,6 +44,9 @@ type Error struct{ wire.Problem }
 func (e *Error) Error() string {
 	text := fmt.Sprintf("%s: %s", e.Code, e.Message)
 	if e.Remedy != "" {
+		if !strings.HasSuffix(text, ".") {
+			text += "."
+		}
 		text += " " + e.Remedy
 	}
 	if e.RequestID != "" {

@@ -135,6 +135,8 @@ func defaults(o options) (stop func(), err error) {
 	case os.Getenv("CHROMA_BASE_URL") != "":
 	case os.Getenv("PGVECTOR_URL") != "":
 		set["VECTOR_STORE"] = "pgvector"
+	case os.Getenv("QDRANT_URL") != "":
+		set["VECTOR_STORE"] = "qdrant"
 	default:
 		set["VECTOR_STORE"] = "embedded"
 	}

@@ -222,12 +222,13 @@ func TestVectorStoreIsChosenByItsAddress(t *testing.T) {
 		"nothing":         {nil, "embedded"},
 		"chroma":          {map[string]string{"CHROMA_BASE_URL": "http://h:8000"}, ""}, // the services' own default
 		"pgvector":        {map[string]string{"PGVECTOR_URL": "postgres://h/db"}, "pgvector"},
+		"qdrant":          {map[string]string{"QDRANT_URL": "http://h:6333"}, "qdrant"},
 		"both":            {map[string]string{"PGVECTOR_URL": "postgres://h/db", "CHROMA_BASE_URL": "http://h:8000"}, ""},
 		"said by name":    {map[string]string{"PGVECTOR_URL": "postgres://h/db", "VECTOR_STORE": "embedded"}, "embedded"},
 		"of the database": {map[string]string{"DATABASE_URL": "postgres://h/db", "VECTOR_STORE": "pgvector"}, "pgvector"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			for _, name := range []string{"UPLOAD_DIR", "VECTOR_DIR", "VECTOR_STORE", "AUTH_MODE", "DATABASE_URL", "MYSQL_DSN", "INGEST_QUEUE", "HTTP_ADDR", "CHROMA_BASE_URL", "PGVECTOR_URL"} {
+			for _, name := range []string{"UPLOAD_DIR", "VECTOR_DIR", "VECTOR_STORE", "AUTH_MODE", "DATABASE_URL", "MYSQL_DSN", "INGEST_QUEUE", "HTTP_ADDR", "CHROMA_BASE_URL", "PGVECTOR_URL", "QDRANT_URL"} {
 				t.Setenv(name, c.set[name])
 			}
 			t.Setenv("REDIS_URL", "redis://h") // or one is started

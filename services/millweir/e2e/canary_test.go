@@ -27,7 +27,7 @@ func parrot(t *testing.T, status int) string {
 		w.Header().Set("Content-Type", "application/json")
 		w.WriteHeader(status)
 		_, _ = fmt.Fprintf(w, `{"error":{"message":"Incorrect key provided, %s is not known here (%s)"},"detail":"%s"}`,
-			token, r.Header.Get("X-Chroma-Token"), token)
+			token, r.Header.Get("X-Chroma-Token")+r.Header.Get("Api-Key"), token)
 	}))
 	t.Cleanup(s.Close)
 	return s.URL
@@ -100,7 +100,7 @@ func TestCanariesStayHome(t *testing.T) {
 	t.Parallel()
 	ctx := context.WithoutCancel(t.Context())
 	secrets := map[string]string{}
-	for _, name := range []string{"database", "embedding", "chroma", "jwt", "oidc", "redis", "spare"} {
+	for _, name := range []string{"database", "embedding", "chroma", "qdrant", "jwt", "oidc", "redis", "spare"} {
 		secrets[name] = canary()
 	}
 	secrets["jwt"] += secrets["jwt"] // as long as the algorithm wants it
@@ -124,6 +124,7 @@ func TestCanariesStayHome(t *testing.T) {
 		"DATABASE_URL=" + withPassword(secrets["database"]), "REDIS_URL=" + redisURL, "UPLOAD_DIR=" + t.TempDir(), "LOG_LEVEL=debug",
 		"EMBEDDING_BASE_URL=" + parrot(t, http.StatusUnauthorized) + "/v1", "EMBEDDING_API=openai", "EMBEDDING_MODEL=m", "EMBEDDING_API_KEY=" + secrets["embedding"],
 		"CHROMA_BASE_URL=" + parrot(t, http.StatusForbidden), "CHROMA_TOKEN=" + secrets["chroma"],
+		"QDRANT_URL=" + parrot(t, http.StatusForbidden), "QDRANT_API_KEY=" + secrets["qdrant"],
 		"JWT_SECRET=" + secrets["jwt"], "JWT_ISSUER=i", "JWT_AUDIENCE=a", "OIDC_ISSUER=http://127.0.0.1:1", "OIDC_CLIENT_ID=c",
 		"OIDC_CLIENT_SECRET=" + secrets["oidc"], "OIDC_REDIRECT_URL=http://127.0.0.1/console/login/callback", "HTTP_ADDR=127.0.0.1:0", "OTEL_EXPORTER_OTLP_ENDPOINT=" + otlp.URL,
 		"INGEST_REDIS_MAX_ATTEMPTS=2", "INGEST_REDIS_RETRY_BASE_BACKOFF_MS=0", "INGEST_REDIS_RETRY_MAX_BACKOFF_MS=0",
@@ -133,9 +134,10 @@ func TestCanariesStayHome(t *testing.T) {
 	said := map[string]string{} // what anybody could see, by where
 
 	api := start(t, "ingest-api", env)
-	words := start(t, "stream-worker", env)                                                                   // its embeddings are refused
-	vectors := start(t, "stream-worker", append(env[:len(env):len(env)], "EMBEDDING_BASE_URL="))              // its vectors are
-	lost := start(t, "stream-worker", append(env[:len(env):len(env)], "REDIS_URL=redis://:"+secrets["spare"]+ // a wrong password, and nobody there
+	words := start(t, "stream-worker", env)                                                                            // its embeddings are refused
+	vectors := start(t, "stream-worker", append(env[:len(env):len(env)], "EMBEDDING_BASE_URL="))                       // its vectors are
+	points := start(t, "stream-worker", append(env[:len(env):len(env)], "EMBEDDING_BASE_URL=", "VECTOR_STORE=qdrant")) // so are these
+	lost := start(t, "stream-worker", append(env[:len(env):len(env)], "REDIS_URL=redis://:"+secrets["spare"]+          // a wrong password, and nobody there
 		"@127.0.0.1:1", "DATABASE_URL="+withPassword(secrets["spare"])))
 	c := newClient(t, "http://"+api.printed(`"gateway: listening".*?"addr":"([^"]+)"`)).as(secrets["user key"])
 	for i := range 8 {
@@ -172,9 +174,11 @@ func TestCanariesStayHome(t *testing.T) {
 		}
 		_, said[name+" bad"] = run(t, name, append(env[:len(env):len(env)], "DATABASE_URL=postgres://u:"+secrets["spare"]+"@[::1", "REDIS_URL=redis://:"+secrets["spare"]+"@h:port", "JWT_SECRET="+secrets["spare"]), "--check-config")
 	}
-	for _, p := range []*program{api, words, vectors, lost} {
+	for _, p := range []*program{api, words, vectors, points, lost} {
 		p.stop()
-		said["log of "+p.name], _ = p.out.text()
+		log, _ := p.out.text()
+		require.NotEmpty(t, log, p.name)
+		said["log of "+p.name] += log // several are of one program
 	}
 	said["rows"], said["traces"] = everyRow(t, plain), traces.String()
 	require.Contains(t, said["rows"], "ingest_task_transition")

@@ -26,6 +26,13 @@ func TestTheEmbeddingModelIsChanged(t *testing.T) {
 			t.Helper()
 			return []string{"DATABASE_URL=" + labserver.PGVectorDatabase(t), "VECTOR_STORE=pgvector", "REDIS_URL=" + labserver.RedisURL(t)}
 		},
+		"Qdrant": func(t *testing.T) []string {
+			t.Helper()
+			return []string{
+				"MYSQL_DSN=" + labserver.MySQLDatabase(t), "REDIS_URL=" + labserver.RedisURL(t),
+				"VECTOR_STORE=qdrant", "QDRANT_URL=" + labserver.Qdrant(t).URL(""),
+			}
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

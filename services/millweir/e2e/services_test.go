@@ -65,11 +65,24 @@ func TestServicesOnPostgresSentinelAndChroma(t *testing.T) {
 // One Postgres with pgvector keeps tasks, documents and vectors: VECTOR_STORE=pgvector needs no address of its own.
 func TestServicesOnPGVector(t *testing.T) {
 	t.Parallel()
+	requireSearchesByVector(t, "DATABASE_URL="+labserver.PGVectorDatabase(t), "VECTOR_STORE=pgvector")
+}
+
+// Qdrant's engine behind its API, with a key: see labserver's qdrant.py for what that shows.
+func TestServicesOnQdrant(t *testing.T) {
+	t.Parallel()
+	server := labserver.Private(t, labserver.KindQdrant, labserver.Options{Args: []string{"--api-key", "k3y"}})
+	requireSearchesByVector(t, "DATABASE_URL="+labserver.PostgresDatabase(t), "VECTOR_STORE=qdrant", "QDRANT_URL="+server.URL(""), "QDRANT_API_KEY=k3y")
+}
+
+// requireSearchesByVector takes documents in, finds one by its vector alone, checks the installation, and deletes it.
+func requireSearchesByVector(t *testing.T, stores ...string) {
+	t.Helper()
 	embeddings := embedtest.Start(t, embedtest.Options{})
-	env := []string{
-		"DATABASE_URL=" + labserver.PGVectorDatabase(t), "VECTOR_STORE=pgvector", "REDIS_URL=" + labserver.RedisURL(t), "UPLOAD_DIR=" + t.TempDir(),
+	env := append([]string{
+		"REDIS_URL=" + labserver.RedisURL(t), "UPLOAD_DIR=" + t.TempDir(),
 		"EMBEDDING_BASE_URL=" + embeddings.URL, "EMBEDDING_MODEL=test", "EMBEDDING_API=openai", "INGEST_SWEEP_INTERVAL_MS=200",
-	}
+	}, stores...)
 	migrate(t, env...)
 	c := fleet(t, env, 2)
 	requireWorks(t, c)

@@ -306,13 +306,10 @@ func (m *mirrored) fail(ctx context.Context, c change, info fs.FileInfo, err err
 	var refused *client.Error
 	m.mu.Lock()
 	m.failures++
-	if errors.As(err, &refused) {
-		switch code := cli.RefusalCode(refused.Status); {
-		case code == cli.ExitAuth:
-			m.end = err
-		case code == cli.ExitBadInput && info != nil:
-			m.refused[c.File] = stampOf(info)
-		}
+	if hopeless := m.hopeless(err); hopeless != nil {
+		m.end = hopeless
+	} else if errors.As(err, &refused) && cli.RefusalCode(refused.Status) == cli.ExitBadInput && info != nil {
+		m.refused[c.File] = stampOf(info)
 	}
 	m.mu.Unlock()
 	if c.Action, c.Error = "failed", err.Error(); m.news(c.File, c.Error) {

@@ -194,6 +194,8 @@ func TestWatchTellsWhatFails(t *testing.T) {
 	require.ElementsMatch(t, []string{"text of good.txt", "text of later.txt"}, l.has())
 	l.refuse["bad.exe"] = http.StatusUnauthorized
 	require.Equal(t, cli.ExitAuth, b.run(t.Context(), "watch", dir, "--interval", "100ms"), "it ends by itself")
+	l.refuse["bad.exe"] = http.StatusNotFound // NOT_FOUND of something else: it goes on
+	require.Equal(t, cli.ExitFailed, b.run(t.Context(), "watch", dir, "--once"))
 }
 
 // It goes on until Ctrl-C, and sees a file that is written while it looks.

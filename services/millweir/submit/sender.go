@@ -21,6 +21,8 @@ import (
 const (
 	// longestPause is how long a gateway may ask to wait; a longer Retry-After is a failure.
 	longestPause = 10 * time.Minute
+	// noBase is the gateway's code for a knowledge base that does not exist.
+	noBase = "KNOWLEDGE_BASE_NOT_FOUND"
 	// outcomeUnknown is the gateway's code for a change of which it does not know whether it was made.
 	outcomeUnknown = "OUTCOME_UNKNOWN"
 )
@@ -33,6 +35,19 @@ type sender struct {
 
 	mu   sync.Mutex
 	open time.Time // before it nothing is sent: the gateway asked to wait
+}
+
+// hopeless is the error that ends a run, when the gateway refused a file for a reason that holds for all others; else nil.
+func (s *sender) hopeless(err error) error {
+	var refused *client.Error
+	switch {
+	case !errors.As(err, &refused):
+	case cli.RefusalCode(refused.Status) == cli.ExitAuth:
+		return err
+	case refused.Code == noBase:
+		return fmt.Errorf("%w; millweir bases create %s makes it", err, cli.Clean(s.form["knowledgeBase"]))
+	}
+	return nil
 }
 
 // deliver sends a file or asks for an address. A file that the journal knows and that has not changed is not sent; before is its

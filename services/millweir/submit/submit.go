@@ -252,11 +252,11 @@ func (s *submission) judge(r submitted) {
 		return
 	}
 	s.failed++
-	var refused *client.Error
-	switch {
+	switch hopeless := s.hopeless(r.err); {
 	case s.end != nil:
-	case errors.As(r.err, &refused) && cli.RefusalCode(refused.Status) == cli.ExitAuth, errors.Is(r.err, client.ErrAddress),
-		errors.Is(r.err, client.ErrNoAnswer) && s.accepted == 0:
+	case hopeless != nil:
+		s.end = hopeless
+	case errors.Is(r.err, client.ErrAddress), errors.Is(r.err, client.ErrNoAnswer) && s.accepted == 0:
 		s.end = r.err
 	case s.maxErrors > 0 && s.failed >= s.maxErrors:
 		s.end = cli.Failed(fmt.Errorf("ended after %d failed files (--max-errors)", s.failed))
@@ -298,11 +298,16 @@ func submittedRow(s submitted) []any {
 	case s.Task == nil:
 		return []any{cli.Clean(s.File), "-", "-", cli.Long(s.Error, 120)}
 	}
+	text := s.Error
+	if ended := (*cli.EndedError)(nil); errors.As(s.err, &ended) { // the row has its task and status
+		code, _ := causeOf(s.err)
+		text = code + ": " + string(cmp.Or(ended.ErrorMessage, ended.LastError))
+	}
 	status := cli.Clean(s.Task.Status)
 	if s.Task.Duplicate {
 		status += " (was there)"
 	}
-	return []any{cli.Clean(s.File), cli.Clean(s.Task.TaskID), status, cli.Long(s.Error, 120)}
+	return []any{cli.Clean(s.File), cli.Clean(s.Task.TaskID), status, cli.Long(text, 120)}
 }
 
 // submitOne sends one file, unless the journal knows it, and when asked waits for its end.

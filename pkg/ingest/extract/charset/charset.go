@@ -249,6 +249,18 @@ func Decodes(c Charset, sample []byte) bool {
 	return bad == 0 && float64(controls) <= MaxControlShare*float64(total)
 }
 
+// pages are the charsets of Windows' code pages.
+var pages = map[int]string{
+	932: "shift_jis", 936: "gb18030", 949: "euc-kr", 950: "big5", 874: "windows-874", 1250: "windows-1250", 1251: "windows-1251", 1252: "windows-1252",
+	1253: "windows-1253", 1254: "windows-1254", 1255: "windows-1255", 1256: "windows-1256", 1257: "windows-1257", 1258: "windows-1258",
+	866: "ibm866", 10000: "macintosh", 20127: "ascii", 20866: "koi8-r", 20932: "euc-jp", 21866: "koi8-u", 28591: "iso-8859-1", 28592: "iso-8859-2",
+	28595: "iso-8859-5", 28597: "iso-8859-7", 28605: "iso-8859-15", 50220: "iso-2022-jp", 50221: "iso-2022-jp", 51932: "euc-jp", 51936: "gb18030",
+	51949: "euc-kr", 52936: "gb18030", 54936: "gb18030", 65001: "utf-8",
+}
+
+// OfPage finds a charset by its number among Windows' code pages.
+func OfPage(number int) (Charset, bool) { return Named(pages[number]) }
+
 // Named finds a charset by its label; every GB label is GB18030, which contains them.
 func Named(label string) (Charset, bool) {
 	label = strings.ToLower(strings.TrimSpace(label))

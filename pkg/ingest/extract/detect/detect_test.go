@@ -41,6 +41,7 @@ func TestDetectNamesWhatItIs(t *testing.T) {
 		{"a.docx", docx[:len(docx)-30], "", ingest.CodeCorrupt, "cut off"},
 		{"a.docx", extracttest.DocxOf(t, extracttest.Repeated("<w:p/>", 1_000_000)), "", ingest.CodeLimitExceeded, "more than 100"},
 		{"a.docx", extracttest.OLEFile("Root Entry", "EncryptionInfo", "EncryptedPackage"), "", ingest.CodeEncrypted, "password"},
+		{"a.docx", extracttest.OLEFile("Root Entry", "ENCRYPTIONINFO", "ENCRYPTEDPACKAGE"), "", ingest.CodeEncrypted, "password"},
 		{"a.docx", extracttest.OLEFile("Root Entry", "DRMEncryptedDataSpace", "EncryptedPackage"), "", ingest.CodeEncrypted, "rights management"},
 		{"a.doc", extracttest.OLEFile("Root Entry", "\tDRMContent"), "", ingest.CodeEncrypted, "rights management"},
 		{"a.acsm", []byte("<?xml version=\"1.0\"?>\n<fulfillmentToken xmlns=\"http://ns.adobe.com/adept\"/>"), "", ingest.CodeEncrypted, "ACSM"},

@@ -27,7 +27,7 @@ func detectOLE(r io.ReaderAt, size int64) (string, error) {
 	switch {
 	case names["DRMEncryptedDataSpace"], names["\tDRMContent"]:
 		return "", document.Encrypted("the office file is protected by rights management (IRM)")
-	case names["EncryptedPackage"], names["EncryptionInfo"]:
+	case names["EncryptedPackage"], names["EncryptionInfo"], names["ENCRYPTEDPACKAGE"], names["ENCRYPTIONINFO"]: // some programs write them so
 		return "", document.Encrypted("the office file is protected with a password")
 	case names["WordDocument"]:
 		return "", ingest.Permanent(ingest.CodeUnsupportedType, "Save the document as DOCX or PDF and upload that.",

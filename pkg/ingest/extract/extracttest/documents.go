@@ -113,7 +113,7 @@ func OLEFile(names ...string) []byte {
 	return file
 }
 
-// OLEStreams is a compound file of streams, each a path ("name" or "storage/name") and its content, which is filled up with NULs to the
+// OLEStreams is a compound file of streams, each a path ("name", "storage/name" or deeper) and its content, which is filled up with NULs to the
 // least size of a stream that has sectors of its own.
 func OLEStreams(streams ...string) []byte {
 	const sector, free, end = 512, 0xFFFFFFFF, 0xFFFFFFFE
@@ -140,11 +140,17 @@ func OLEStreams(streams ...string) []byte {
 	var table []uint32
 	storages := map[string]int{"": 0}
 	for i := 0; i < len(streams); i += 2 {
-		storage, name, nested := strings.Cut(streams[i], "/")
-		if !nested {
-			storage, name = "", storage
-		} else if _, known := storages[storage]; !known {
-			storages[storage] = add("", 0, entry{name: storage, kind: 1, right: free, child: free, start: end})
+		storage, name := "", streams[i]
+		for {
+			outer, rest, nested := strings.Cut(name, "/")
+			if !nested {
+				break
+			}
+			inner := storage + outer + "/"
+			if _, known := storages[inner]; !known {
+				storages[inner] = add(storage, storages[storage], entry{name: outer, kind: 1, right: free, child: free, start: end})
+			}
+			storage, name = inner, rest
 		}
 		content := make([]byte, max(4096, (len(streams[i+1])+sector-1)/sector*sector))
 		copy(content, streams[i+1])

@@ -24,14 +24,9 @@ const (
 	maxCells = 1024
 	// maxTable bounds the fonts, and the styles, that are remembered.
 	maxTable = 10_000
+	// maxMargin bounds the text of headers and footers.
+	maxMargin = 64 << 10
 )
-
-// codePages are the charsets of \ansicpg.
-var codePages = map[int]string{
-	932: "shift_jis", 936: "gb18030", 949: "euc-kr", 950: "big5", 874: "windows-874", 1250: "windows-1250", 1251: "windows-1251", 1252: "windows-1252",
-	1253: "windows-1253", 1254: "windows-1254", 1255: "windows-1255", 1256: "windows-1256", 1257: "windows-1257", 1258: "windows-1258",
-	866: "ibm866", 10000: "macintosh", 65001: "utf-8",
-}
 
 // fontPages are the code pages of \fcharset.
 var fontPages = map[int]int{
@@ -40,14 +35,19 @@ var fontPages = map[int]int{
 
 // dropped are the groups whose content is no text of the document; so are all that begin with \*.
 var dropped = map[string]bool{
-	"colortbl": true, "pict": true, "object": true, "header": true, "headerl": true, "headerr": true, "headerf": true, "footer": true, "footerl": true,
-	"footerr": true, "footerf": true, "fldinst": true, "themedata": true, "datafield": true, "listtable": true, "listoverridetable": true,
+	"colortbl": true, "pict": true, "objdata": true, "objclass": true, "objname": true, "objalias": true, "shprslt": true, "sp": true, "fldinst": true, "themedata": true, "datafield": true, "listtable": true, "listoverridetable": true,
 	"revtbl": true, "rsidtbl": true, "generator": true, "xmlnstbl": true, "bkmkstart": true, "bkmkend": true, "atnid": true, "atnauthor": true,
 	"annotation": true, "nonshppict": true, "filetbl": true, "listtext": true, "pntext": true, "xe": true, "tc": true, "template": true,
 }
 
-// Read reads the text of a file as a program shows it: paragraphs, headings by outline level or style, lists and tables.
-// Hidden and deleted text, headers and footers are dropped.
+// margins are the groups of headers and footers.
+var margins = map[string]bool{
+	"header": true, "headerl": true, "headerr": true, "headerf": true, "footer": true, "footerl": true, "footerr": true, "footerf": true,
+}
+
+// Read reads the text of a file as a program shows it: paragraphs, headings by outline level or style, lists, tables, text boxes, and
+// what is shown of embedded objects. Hidden and deleted text is dropped; headers and footers too, unless they are asked for or are all
+// text that there is.
 func Read(ctx context.Context, in *document.Input, out *document.Sink) (ingest.Extraction, error) {
 	r := &reader{ctx: ctx, in: in, out: out, src: bufio.NewReaderSize(in.Stream(), 32<<10), fonts: map[int]int{}, styles: map[int]int{}, page: 1252}
 	r.state.skip = 1
@@ -72,7 +72,9 @@ const (
 	toFonts
 	toStyles
 	toTitle
-	toInfo // of a document: nothing but its title is taken
+	toInfo   // of a document: nothing but its title is taken
+	toShape  // of a drawing: nothing but the text in it is taken
+	toMargin // a header or footer
 )
 
 // state is what a group has; its end restores that of the group around it.
@@ -108,6 +110,8 @@ type reader struct {
 	name   strings.Builder
 	styles map[int]int // style → heading level
 
+	margin strings.Builder // of all headers and footers
+
 	bytes []byte   // of the code page, not decoded yet
 	units []uint16 // of \u, not decoded yet
 	text  strings.Builder
@@ -139,6 +143,11 @@ func (r *reader) run() error {
 			r.decode()
 			if r.to == toStyles {
 				r.defined()
+			}
+			if n := len(r.stack); n > 0 && r.to == toBody && r.stack[n-1].to == toShape {
+				if err := r.paragraph(); err != nil {
+					return err
+				}
 			}
 			if n := len(r.stack); r.note && n > 0 && !r.stack[n-1].note {
 				r.add("]")
@@ -241,7 +250,9 @@ func (r *reader) symbol(c byte) error {
 func (r *reader) word(word string, n int, has bool) error {
 	if r.starred {
 		r.starred = false
-		r.to = toNowhere
+		if r.to = toNowhere; inShape(word) && len(r.stack) > 0 && r.stack[len(r.stack)-1].to == toBody {
+			r.to = toShape
+		}
 		return nil
 	}
 	if r.to == toNowhere && word != "bin" {
@@ -326,13 +337,24 @@ func (r *reader) format(word string, on bool) error {
 	case "footnote":
 		r.note = true
 		return r.put(" [")
+	case "shptxt", "dptxbxtext":
+		if r.to == toShape {
+			r.to = toBody
+			return r.paragraph() // that the drawing stands in
+		}
 	default:
-		if dropped[word] {
+		switch {
+		case dropped[word]:
 			r.to = toNowhere
+		case margins[word] && r.to == toBody:
+			r.to = toMargin
 		}
 	}
 	return nil
 }
+
+// inShape tells the words that begin a drawing, of newer programs and of old ones.
+func inShape(word string) bool { return word == "shpinst" || word == "do" }
 
 func (r *reader) useFont(n int) {
 	r.decode()
@@ -397,7 +419,7 @@ func (r *reader) decode() {
 			page = r.page
 		}
 		text := r.bytes
-		if c, ok := charset.Named(codePages[page]); ok && c.Enc != nil {
+		if c, ok := charset.OfPage(page); ok && c.Enc != nil {
 			if plain, err := c.Enc.NewDecoder().Bytes(r.bytes); err == nil {
 				text = plain
 			}
@@ -433,7 +455,11 @@ func (r *reader) add(text string) {
 		if r.title.Len() < 4*document.MaxTitleRunes {
 			r.title.WriteString(text)
 		}
-	case toNowhere, toFonts, toInfo:
+	case toMargin:
+		if !r.hidden && r.margin.Len() < maxMargin {
+			r.margin.WriteString(text)
+		}
+	case toNowhere, toFonts, toInfo, toShape:
 	}
 }
 
@@ -465,6 +491,9 @@ func (r *reader) defined() {
 // paragraph ends a paragraph, or a line of a cell.
 func (r *reader) paragraph() error {
 	r.decode()
+	if r.to == toMargin {
+		r.add("\n")
+	}
 	if r.to != toBody {
 		return nil
 	}
@@ -541,7 +570,15 @@ func (r *reader) close() error {
 	if err := r.endTable(); err != nil {
 		return err
 	}
-	return r.send()
+	if err := r.send(); err != nil || r.out.Chars > 0 && !r.in.Limits.HeadersFooters {
+		return err
+	}
+	for line := range strings.Lines(r.margin.String()) {
+		if err := r.out.Block(ingest.Block{Kind: ingest.BlockParagraph, Text: line}); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func letter(c byte) bool { return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' }

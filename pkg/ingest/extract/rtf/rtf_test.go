@@ -1,6 +1,7 @@
 package rtf_test
 
 import (
+	"context"
 	"strings"
 	"testing"
 
@@ -27,19 +28,41 @@ func TestRichText(t *testing.T) {
 		"headings by style":      {`{\stylesheet{\s1 heading 2;}{\s4\sbasedon1 Title;}}\pard\s1 Head\par\pard\s4 Top\par\pard text\par`, []string{"## Head", "# Top", "p text"}},
 		"headings by level":      {`\pard\outlinelevel0 Head\par\pard text\par`, []string{"# Head", "p text"}},
 		"hidden and deleted":     {`a{\v SECRET}{\deleted GONE}b\v SECRET\v0 c\par`, []string{"p abc"}},
-		"groups nobody shows":    {`{\*\generator X;}{\header top}{\pict 00ff}{\field{\*\fldinst HYPERLINK x}{\fldrslt link}}\par`, []string{"p link"}},
+		"groups nobody shows":    {`{\*\generator X;}{\pict 00ff}{\field{\*\fldinst HYPERLINK x}{\fldrslt link}}\par`, []string{"p link"}},
 		"raw bytes":              {"a{\\pict\\bin5 }}{{}}b\\par", []string{"p ab"}},
 		"a table":                {`\trowd\intbl a\cell b\par c\cell\row\trowd\intbl d\cell e\cell\row\pard after\par`, []string{"t a | b c\nd | e", "p after"}},
 		"a list":                 {`\pard\ls1{\listtext 1.}item\par\pard text\par`, []string{"l item", "p text"}},
 		"a footnote":             {`text{\footnote\pard note\par}more\par`, []string{"p text [note ]more"}},
 		"signs":                  {`\ldblquote a\rdblquote\emdash\~b\_c\bullet\{\}\\\par`, []string{"p “a”—\u00A0b-c•{}\\"}},
-		"cut off":                {`one\par two \'e`, []string{"p one", "p two"}},
+		"a text box": {
+			`one{\shp{\*\shpinst\shpleft1{\sp{\sn fill}{\sv 1}}{\shptxt\pard in the box\par}}{\shprslt{\*\do\dptxbx{\dptxbxtext\pard in the box\par}}}} two\par`,
+			[]string{"p one", "p in the box", "p two"},
+		},
+		"a text box of an old program": {`{\*\do\dptxbx{\dptxbxtext\pard in the box\par}}\pard two\par`, []string{"p in the box", "p two"}},
+		"a text box in a header":       {`{\header{\shp{\*\shpinst{\shptxt top\par}}}}text\par`, []string{"p text"}},
+		"an object with what it shows": {`a{\object\objemb{\*\objclass Word}{\*\objdata 0105}{\result{\pict 00}shown}}b\par`, []string{"p ashownb"}},
+		"nothing but a header":         {`{\header\pard top{\field{\*\fldinst PAGE}{\fldrslt 1}}\par second\par}\pard\par`, []string{"p top1", "p second"}},
+		"cut off":                      {`one\par two \'e`, []string{"p one", "p two"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			extracttest.RequireLines(t, rtf.Read, document.TypeRTF, []byte(`{\rtf1\ansi\ansicpg1252 `+c.body+`}`), c.want...)
 		})
 	}
+}
+
+func TestHeadersOfRichTextBySetting(t *testing.T) {
+	t.Parallel()
+	var asked bool
+	read := func(ctx context.Context, in *document.Input, out *document.Sink) (ingest.Extraction, error) {
+		in.Limits.HeadersFooters = asked
+		return rtf.Read(ctx, in, out)
+	}
+	file := []byte(`{\rtf1{\header top\par}{\footer bottom}text\par}`)
+	asked = true
+	extracttest.RequireLines(t, read, document.TypeRTF, file, "p text", "p top", "p bottom")
+	asked = false
+	extracttest.RequireLines(t, read, document.TypeRTF, file, "p text")
 }
 
 func TestTheTitleOfRichText(t *testing.T) {

@@ -18,8 +18,8 @@ import (
 const maxColumns = 1024
 
 // Read reads the sheets in their order, row by row: each begins with its name as a heading, and its first row stands above every piece.
-// Dates are written as 2006-01-02 15:04:05, shares in percent, other numbers without their format. Hidden sheets are read with
-// in.Limits.HiddenSheets only.
+// Dates are written as 2006-01-02 15:04:05, shares in percent, other numbers without their format. Text boxes, charts and diagrams follow
+// the rows of their sheet. Hidden sheets are read with in.Limits.HiddenSheets only, comments on cells with in.Limits.Comments.
 func Read(ctx context.Context, in *document.Input, out *document.Sink) (ingest.Extraction, error) {
 	a, err := office.Open(in)
 	if err != nil {
@@ -51,6 +51,9 @@ func Read(ctx context.Context, in *document.Input, out *document.Sink) (ingest.E
 			return ingest.Extraction{}, err
 		}
 		if err := r.table.Flush(); err != nil {
+			return ingest.Extraction{}, err
+		}
+		if err := readBeside(a, rels.ByID[s.relation], in, out); err != nil {
 			return ingest.Extraction{}, err
 		}
 		in.Progress(i+1, len(book.sheets))

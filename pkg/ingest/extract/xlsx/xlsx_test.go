@@ -2,6 +2,7 @@ package xlsx_test
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"strconv"
 	"strings"
@@ -26,6 +27,30 @@ func workbook(t testing.TB, fill func(f *excelize.File)) []byte {
 	var buf bytes.Buffer
 	require.NoError(t, f.Write(&buf))
 	return buf.Bytes()
+}
+
+func TestTextBoxesChartsAndComments(t *testing.T) {
+	t.Parallel()
+	data := workbook(t, func(f *excelize.File) {
+		require.NoError(t, f.SetSheetRow("Sheet1", "A1", &[]any{"month", "sum"}))
+		require.NoError(t, f.SetSheetRow("Sheet1", "A2", &[]any{"May", 7}))
+		require.NoError(t, f.AddShape("Sheet1", &excelize.Shape{Cell: "D1", Type: "rect", Paragraph: []excelize.RichTextRun{{Text: "in a "}, {Text: "text box"}}}))
+		require.NoError(t, f.AddChart("Sheet1", "D9", &excelize.Chart{
+			Type: excelize.Col, Title: excelize.ChartTitle{Paragraph: []excelize.RichTextRun{{Text: "Sums by month"}}},
+			Series: []excelize.ChartSeries{{Name: "Sheet1!$B$1", Categories: "Sheet1!$A$2", Values: "Sheet1!$B$2"}},
+		}))
+		require.NoError(t, f.AddComment("Sheet1", excelize.Comment{Cell: "A2", Author: "Ada", Paragraph: []excelize.RichTextRun{{Text: "why so few?"}}}))
+	})
+	extracttest.RequireLines(t, xlsx.Read, document.TypeXLSX, data, "## Sheet1", "t month | sum\nMay | 7", "p in a", "p text box", "p Sums by month", "p why so few?")
+	without := func(ctx context.Context, in *document.Input, out *document.Sink) (ingest.Extraction, error) {
+		in.Limits.Comments = false
+		return xlsx.Read(ctx, in, out)
+	}
+	extracttest.RequireLines(t, without, document.TypeXLSX, data, "## Sheet1", "t month | sum\nMay | 7", "p in a", "p text box", "p Sums by month")
+	nothingElse := workbook(t, func(f *excelize.File) {
+		require.NoError(t, f.AddShape("Sheet1", &excelize.Shape{Cell: "D1", Type: "rect", Paragraph: []excelize.RichTextRun{{Text: "alone"}}}))
+	})
+	extracttest.RequireLines(t, xlsx.Read, document.TypeXLSX, nothingElse, "p alone")
 }
 
 func TestSheets(t *testing.T) {

@@ -148,6 +148,7 @@ type Call struct {
 	Method   string
 	Path     string    // below the base, beginning with "/"; empty: the base itself
 	Template string    // Path without its ids, for traces; empty: Path has none
+	Query    string    // after that of the base URL, encoded; empty: none
 	Body     []byte    // JSON; nil: none
 	Upload   io.Reader // a body of another kind, which Header names, of Size bytes; nil: none
 	Size     int64
@@ -226,6 +227,7 @@ func (c *Client) do(ctx context.Context, call Call) (body []byte, status int, er
 func (c *Client) request(ctx context.Context, call Call) (*http.Request, error) {
 	u := *c.base
 	u.Path += call.Path
+	u.RawQuery = strings.Trim(u.RawQuery+"&"+call.Query, "&")
 	var reader io.Reader
 	if call.Body != nil {
 		reader = bytes.NewReader(call.Body)

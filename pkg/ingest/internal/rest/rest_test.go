@@ -98,6 +98,8 @@ func TestCauses(t *testing.T) {
 		`{"message":"m"}`:                            "m",
 		`{"detail":[{"msg":"d"}]}`:                   `[{"msg":"d"}]`,
 		"plain\n  text\x00\xff":                      "plain text�",
+		`{"status":{"error":"q"},"time":0.1}`:        "q",
+		`{"status":"error","time":0.1}`:              `{"status":"error","time":0.1}`,
 		`{"other":1}`:                                `{"other":1}`,
 		`{"error":{"message":""}}`:                   `{"error":{"message":""}}`,
 		strings.Repeat("长", 500):                     strings.Repeat("长", 400) + "…",
@@ -128,4 +130,7 @@ func TestBaseQueryAndUserAreSent(t *testing.T) {
 	_, err = client.Do(t.Context(), rest.Call{Method: "GET", Path: "/x", MaxReply: 10, Timeout: time.Minute})
 	require.NoError(t, err)
 	require.Equal(t, []string{"api-version=1", "u", "p"}, []string{query, user, password})
+	_, err = client.Do(t.Context(), rest.Call{Method: "GET", Path: "/x", Query: "wait=true&n=a%26b", MaxReply: 10, Timeout: time.Minute})
+	require.NoError(t, err)
+	require.Equal(t, "api-version=1&wait=true&n=a%26b", query)
 }

@@ -97,12 +97,13 @@ func IsTransport(err error) bool {
 }
 
 // errorText finds the words in the error bodies that are in use: {"error":{"message"}}, {"error":"…","message":"…"},
-// {"message"}, {"detail"}; anything else is returned as it is.
+// {"message"}, {"detail"}, {"status":{"error":"…"}}; anything else is returned as it is.
 func errorText(body []byte) string {
 	var reply struct {
 		Error   json.RawMessage `json:"error"`
 		Message string          `json:"message"`
 		Detail  json.RawMessage `json:"detail"`
+		Status  json.RawMessage `json:"status"`
 	}
 	if json.Unmarshal(body, &reply) != nil {
 		return string(body)
@@ -112,6 +113,9 @@ func errorText(body []byte) string {
 		Code    any    `json:"code"`
 	}
 	var flat string
+	var status struct { // Qdrant's
+		Error string `json:"error"`
+	}
 	switch {
 	case json.Unmarshal(reply.Error, &nested) == nil && nested.Message != "":
 		return nested.Message
@@ -123,6 +127,8 @@ func errorText(body []byte) string {
 		return reply.Message
 	case len(reply.Detail) > 0:
 		return string(reply.Detail)
+	case json.Unmarshal(reply.Status, &status) == nil && status.Error != "":
+		return status.Error
 	}
 	return string(body)
 }

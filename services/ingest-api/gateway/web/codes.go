@@ -220,7 +220,7 @@ var Kinds = map[string]errorKind{
 	taskrun.CodeUnknownType:        {http.StatusUnprocessableEntity, "No worker that runs now does this type of task.", "An operator starts workers of a newer version, then resumes the task."},
 	string(ingest.CodeStalled):     {http.StatusServiceUnavailable, "The work made no progress for too long.", "It is tried again by itself; look at the task's explain."},
 	string(ingest.CodeEmbed):       {http.StatusServiceUnavailable, "The embedding service does not answer.", "It is tried again by itself; an operator checks EMBEDDING_BASE_URL."},
-	string(ingest.CodeVector):      {http.StatusServiceUnavailable, "The vector store does not answer.", "It is tried again by itself; an operator checks CHROMA_BASE_URL or PGVECTOR_URL."},
+	string(ingest.CodeVector):      {http.StatusServiceUnavailable, "The vector store does not answer.", "It is tried again by itself; an operator checks CHROMA_BASE_URL, PGVECTOR_URL or QDRANT_URL."},
 	string(ingest.CodeVectorRejected): {http.StatusBadGateway, "The vector store refuses the request.",
 		"An operator finds its answer in the log under the requestId."},
 	string(ingest.CodeModelUnusable): {http.StatusServiceUnavailable, "The embedding service refuses the model, the key, or every text.",

@@ -114,7 +114,7 @@ var Codes = map[string]Code{
 	"UNKNOWN_TYPE":               {"当前运行的工作进程都不处理此类型的任务。", "运维需启动较新版本的工作进程，然后恢复任务。"},
 	"STALLED":                    {"工作太久没有进展。", "它会自动重试；请查看任务的说明。"},
 	"EMBEDDING_UNAVAILABLE":      {"嵌入服务没有响应。", "它会自动重试；运维需检查 EMBEDDING_BASE_URL。"},
-	"VECTOR_STORE_UNAVAILABLE":   {"向量库没有响应。", "它会自动重试；运维需检查 CHROMA_BASE_URL 或 PGVECTOR_URL。"},
+	"VECTOR_STORE_UNAVAILABLE":   {"向量库没有响应。", "它会自动重试；运维需检查 CHROMA_BASE_URL、PGVECTOR_URL 或 QDRANT_URL。"},
 	"VECTOR_STORE_REJECTED":      {"向量库拒绝了请求。", "运维可在日志中按 requestId 找到其响应。"},
 	"EMBEDDING_MODEL_UNUSABLE":   {"嵌入服务拒绝了模型、密钥或所有文本。", "运维需按消息所述更正 EMBEDDING_API_KEY 或 EMBEDDING_MODEL，然后恢复挂起的任务。"},
 	"EMBEDDING_REJECTED":         {"嵌入服务拒绝了这段文本。", "请查看消息中指出的文本，去掉它后重新发送文档。"},

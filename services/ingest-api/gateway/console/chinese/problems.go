@@ -67,6 +67,15 @@ var Problems = map[string]string{
 	"it is %s since %s, and a copy of it is left":                                         "它自 %[2]s 起为 %[1]s，却仍有副本",
 	"it is %s, of %s, and has neither a copy nor a row of mirror_failure that says why":   "它是 %s（%s），既没有副本，也没有说明原因的 mirror_failure 数据行",
 
+	// Attachments and receipts.
+	"it is an attachment of document %s, which is gone":                                   "它是文档 %s 的附件，而该文档已不存在",
+	"it is an attachment of document %s, which is deleted and was swept %d times":         "它是文档 %s 的附件，而该文档已删除并已扫描 %s 次",
+	"it is in knowledge base %s of user %q, its message %s in %s of user %q":              "它在用户 %[2]s 的知识库 %[1]s 中，而其邮件 %[3]s 在用户 %[5]s 的 %[4]s 中",
+	"it is deleted and has no receipt":                                                    "它已删除，却没有回执",
+	"its receipt says that it was removed, and rows of it are left":                       "其回执注明已移除，却仍有它的数据行",
+	"its receipt does not say that it was removed, and it is no deleted document":         "其回执未注明已移除，但它不是已删除的文档",
+	"the times of its receipt are not in the order of deletion, removal and verification": "其回执的时间不符合删除、移除、核实的顺序",
+
 	// The queue and the outbox.
 	"an entry of %s was given to nobody":                                        "%s 的一个条目没有分给任何消费者",
 	"dead letter %s names fence %d, with which it never died":                   "死信 %s 指明栅栏号 %s，但它从未以此终止",
