@@ -124,7 +124,7 @@ func TestEveryApplicableRuleIsNamedBySomeDrill(t *testing.T) {
 		}
 	}
 	byChance := []string{"I19", "L2"} // judged by a look under way: which drill has something pending or running then is chance
-	elsewhere := []string{"I43"} // crash points judge it: no load of a drill has messages
+	elsewhere := []string{"I43"}      // crash points judge it: no load of a drill has messages
 	for _, id := range rules.Applicable() {
 		require.True(t, named[id] || slices.Contains(byChance, id) || slices.Contains(elsewhere, id), "no drill names %s", id)
 	}
