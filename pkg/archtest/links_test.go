@@ -32,7 +32,7 @@ var links = map[string]struct {
 	"outbox-relay":     {[][]string{kafka}, 560},
 	"rehydrator":       {[][]string{redis, kafka, rabbit, pdfEngine, tokenizer, vectors}, 835},
 	"stream-mirror":    {[][]string{rabbit}, 560},
-	"stream-worker":    {[][]string{redis, pdfEngine, tokenizer, vectors}, 755},
+	"stream-worker":    {[][]string{redis, pdfEngine, tokenizer, vectors}, 760},
 	"kafka-consumer":   {[][]string{kafka, pdfEngine, tokenizer, vectors, redis}, 830}, // Redis: dead letters that are pending (design D11)
 	"reclaimer":        {[][]string{redis, kafka, tokenizer, vectors}, 775},            // it serves either transport
 	"ingest-api":       {[][]string{redis, kafka, vectors, gin}, 765},
