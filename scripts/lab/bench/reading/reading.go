@@ -24,6 +24,7 @@ import (
 
 	"github.com/millweir/millweir/pkg/ingest"
 	"github.com/millweir/millweir/pkg/ingest/extract"
+	"github.com/millweir/millweir/pkg/labserver/installed"
 	"github.com/millweir/millweir/scripts/lab/bench/figure"
 	"github.com/millweir/millweir/scripts/lab/world"
 )
@@ -33,6 +34,7 @@ var besideScript string
 
 const (
 	ours       = "millweir"
+	natively   = "millweir with PDF_ENGINE=native"
 	parallel   = 2  // documents at a time, as many as the machine that the figures are asked for has cores
 	leastWords = 20 // that two others agree on; a document with fewer says nothing
 	nearest    = 0.01
@@ -48,7 +50,7 @@ var (
 )
 
 // Reading reads documents that nobody here wrote with each reader, and counts the words that two of the other three agree on.
-func Reading(ctx context.Context, _ *world.Bench) (figures []figure.Figure, err error) {
+func Reading(ctx context.Context, b *world.Bench) (figures []figure.Figure, err error) {
 	dir, err := os.MkdirTemp("", "millweir-bench-")
 	if err != nil {
 		return nil, err
@@ -59,12 +61,19 @@ func Reading(ctx context.Context, _ *world.Bench) (figures []figure.Figure, err 
 		return nil, fmt.Errorf("fetch documents: %w", err)
 	}
 	s := set{dir: dir, names: names, took: map[string]cost{}}
-	for _, r := range readers {
+	for _, r := range append(readers, natively) {
 		if err := os.MkdirAll(filepath.Join(dir, r), 0o755); err != nil {
 			return nil, err
 		}
 	}
-	if err := errors.Join(s.own(ctx), s.tika(ctx), s.others(ctx)); err != nil {
+	cfg := extract.NewDefaultConfig()
+	cfg.Parallel = parallel
+	native := cfg
+	native.PDFEngine, native.PDFReader = extract.PDFNative, filepath.Join(b.Root, "bin", "pdf-reader")
+	if native.PDFLibrary, err = installed.PDFium(); err != nil {
+		return nil, err
+	}
+	if err := errors.Join(s.own(ctx, ours, cfg), s.own(ctx, natively, native), s.tika(ctx), s.others(ctx)); err != nil {
 		return nil, err
 	}
 	return s.figures()
@@ -98,9 +107,7 @@ func cpu() (sum float64) {
 }
 
 // own reads with our pool of children, the sandbox on.
-func (s *set) own(ctx context.Context) error {
-	cfg := extract.NewDefaultConfig()
-	cfg.Parallel = parallel
+func (s *set) own(ctx context.Context, reader string, cfg extract.Config) error {
 	pool, err := extract.NewPool(cfg, slog.New(slog.DiscardHandler))
 	if err != nil {
 		return err
@@ -108,7 +115,7 @@ func (s *set) own(ctx context.Context) error {
 	if err := pool.Warm(ctx); err != nil {
 		return errors.Join(err, pool.Close())
 	}
-	return s.measured(ours, func() error {
+	return s.measured(reader, func() error {
 		var next atomic.Int64
 		var group errgroup.Group
 		for range parallel {
@@ -118,7 +125,7 @@ func (s *set) own(ctx context.Context) error {
 					if n >= len(s.names) || ctx.Err() != nil {
 						return ctx.Err()
 					}
-					if err := s.one(ctx, pool, s.names[n]); err != nil {
+					if err := s.one(ctx, pool, reader, s.names[n]); err != nil {
 						return err
 					}
 				}
@@ -129,7 +136,7 @@ func (s *set) own(ctx context.Context) error {
 }
 
 // one reads a document of ours; one that is refused has no text.
-func (s *set) one(ctx context.Context, pool *extract.Pool, name string) error {
+func (s *set) one(ctx context.Context, pool *extract.Pool, reader, name string) error {
 	f, err := os.Open(filepath.Join(s.dir, "documents", name))
 	if err != nil {
 		return err
@@ -145,7 +152,7 @@ func (s *set) one(ctx context.Context, pool *extract.Pool, name string) error {
 	if err != nil {
 		return ctx.Err()
 	}
-	return os.WriteFile(filepath.Join(s.dir, ours, name), []byte(found.Title+"\n\n"+text.String()), 0o600)
+	return os.WriteFile(filepath.Join(s.dir, reader, name), []byte(found.Title+"\n\n"+text.String()), 0o600)
 }
 
 // tikaConfig is Tika without text recognition: no other reader here has it.
@@ -221,15 +228,18 @@ func (s *set) figures() (out []figure.Figure, err error) {
 			Note: fmt.Sprintf("%d documents; %s", len(recalls[format][ours]), strings.Join(note, ", ")),
 		})
 	}
-	n := float64(len(s.names))
-	a, b := s.took[ours], s.took["kreuzberg"]
-	return append(out,
-		figure.Figure{Name: "documents below 0.9", Measured: float64(len(misses)), Note: strings.Join(misses, ", ")},
-		figure.Figure{Name: "documents a second ÷ kreuzberg's", Measured: b.wall / a.wall, Asked: 1, Relation: "≥",
-			Note: fmt.Sprintf("%.1f and %.1f a second; ours in the sandbox, two at a time; Tika %.1f", n/a.wall, n/b.wall, n/s.took["tika"].wall)},
-		figure.Figure{Name: "CPU a document ÷ kreuzberg's", Measured: a.cpu / b.cpu, Asked: 1.2, Relation: "≤",
-			Note: fmt.Sprintf("%.0f and %.0f ms, Tika %.0f, markitdown %.0f", 1000*a.cpu/n, 1000*b.cpu/n, 1000*s.took["tika"].cpu/n, 1000*s.took["markitdown"].cpu/n)},
-	), nil
+	out = append(out, figure.Figure{Name: "documents below 0.9", Measured: float64(len(misses)), Note: strings.Join(misses, ", ")})
+	n, k := float64(len(s.names)), s.took["kreuzberg"]
+	for _, r := range []string{ours, natively} {
+		in, t := strings.TrimPrefix(r, ours), s.took[r]
+		out = append(out,
+			figure.Figure{Name: "documents a second ÷ kreuzberg's" + in, Measured: k.wall / t.wall, Asked: 1, Relation: "≥",
+				Note: fmt.Sprintf("%.1f and %.1f a second; ours in the sandbox, two at a time; Tika %.1f", n/t.wall, n/k.wall, n/s.took["tika"].wall)},
+			figure.Figure{Name: "CPU a document ÷ kreuzberg's" + in, Measured: t.cpu / k.cpu, Asked: 1.2, Relation: "≤",
+				Note: fmt.Sprintf("%.0f and %.0f ms, Tika %.0f, markitdown %.0f", 1000*t.cpu/n, 1000*k.cpu/n, 1000*s.took["tika"].cpu/n, 1000*s.took["markitdown"].cpu/n)},
+		)
+	}
+	return out, nil
 }
 
 // words counts the words of what a reader found in a document, in small letters; East Asian text has no words but characters.
