@@ -66,7 +66,13 @@ func (s *styles) number(raw string, style int, since1904 bool) string {
 	switch {
 	case strings.Contains(code, "%"):
 		_, decimals, _ := strings.Cut(code, ".")
-		return strconv.FormatFloat(v*100, 'f', strings.Count(decimals, "0"), 64) + "%"
+		places := strings.Count(decimals, "0")
+		shown := v * 100
+		if scale := math.Pow10(places); places < 6 && math.Abs(shown) < 1e9 { // Excel rounds halves up, of the 15 digits that it keeps
+			kept, _ := strconv.ParseFloat(strconv.FormatFloat(shown*scale, 'g', 15, 64), 64)
+			shown = math.Round(kept) / scale
+		}
+		return strconv.FormatFloat(shown, 'f', places, 64) + "%"
 	case strings.ContainsAny(code, "ydhs") || strings.Contains(code, "mm"):
 		if text, ok := date(v, code, since1904); ok {
 			return text
