@@ -78,6 +78,8 @@ var bugs = []bug{
 	{"m46", "a failure that is counted for its last cause too", []check{storeSuite}},
 	{"m47", "a call whose waking ends is counted by status only, not for whose tasks they are", []check{storeSuite}},
 	{"m48", "a document that is deleted and stays counted", []check{{"pkg/ingest/sweep", "TestDocumentsAreCounted/sqlite", ""}}},
+	{"m49", "two backlogs of which the first is always read first", []check{{"pkg/ingestq/jointq", "TestTwoBacklogsAreTakenEvenly", ""}}},
+	{"m50", "what a native reader of PDFs said before its abnormal end is passed on", []check{{"pkg/ingest/extract", "TestWhatAnAbnormalChildSaidIsNotPassedOn", ""}}},
 }
 
 // elsewhere are bugs that the tests of a library of its own seed by themselves: TestEachRuleOfTheModelIsNeeded cuts them into

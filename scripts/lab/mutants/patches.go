@@ -288,6 +288,17 @@ var patches = map[string][]patch{
 			}
 `},
 	},
+	"m49": {
+		{file: "pkg/ingestq/jointq/queue.go", old: "\tif q.ahead > 0 {\n", text: "\tif q.ahead > 0 && !seededBug(\"m49\") {\n"},
+	},
+	"m50": {
+		{file: "pkg/ingest/extract/native.go", old: "	ex, err := p.readIn(ctx, nativePDF, file, job, r, progress, held.add)\n", text: `	add := held.add
+	if seededBug("m50") {
+		add = emit
+	}
+	ex, err := p.readIn(ctx, nativePDF, file, job, r, progress, add)
+`},
+	},
 	"m42": {
 		{file: "pkg/ingest/workflows/fetch.go", old: "	dialer := &net.Dialer{Timeout: connectTime, Control: guard.Safe}\n", text: `	dialer := &net.Dialer{Timeout: connectTime, Control: guard.Safe}
 	if seededBug("m42") {
