@@ -1,5 +1,5 @@
 // Package vector holds what all vector stores share: the name of a base's collection and the check of rows and
-// queries before they are written or sent. The stores are in its sub-packages chroma, embedded and pgvector;
+// queries before they are written or sent. The stores are in its sub-packages chroma, embedded, pgvector and qdrant;
 // vectortest is the suite that all pass.
 package vector
 
@@ -59,6 +59,16 @@ func CheckRows(rows []ingest.Vector) (dim int, err error) {
 		}
 	}
 	return dim, nil
+}
+
+// CheckDimension refuses vectors of more values than a store keeps.
+// Errors: *ingest.Failure, permanent, CodeVectorRejected.
+func CheckDimension(dim, most int, store string) error {
+	if dim <= most {
+		return nil
+	}
+	return ingest.Permanent(ingest.CodeVectorRejected, "Use a model, or EMBEDDING_DIMENSIONS, with fewer values, or another VECTOR_STORE.",
+		"vectors of %d values: %s keeps at most %d", dim, store, most)
 }
 
 // CheckValues returns ErrBadRow for values that have no direction: NaN, infinite, or all zero.

@@ -65,6 +65,12 @@ func (e *StatusError) Retryable() bool {
 	return e.Status >= 500
 }
 
+// IsStatus tells whether err is a reply of that status.
+func IsStatus(err error, status int) bool {
+	reply, ok := errors.AsType[*StatusError](err)
+	return ok && reply.Status == status
+}
+
 // RetryAfter is what the service asked to wait: retry-after-ms, else Retry-After in seconds or as a date;
 // 0 when it named nothing usable, at most 1 h.
 func (e *StatusError) RetryAfter(now time.Time) time.Duration {

@@ -63,7 +63,7 @@ type collection struct {
 	mu      sync.Mutex
 	id      string // empty: not known
 	most    int    // rows of one write now
-	upserts *batcher.Batcher[*upsertCall]
+	upserts *batcher.Batcher[*vector.UpsertCall]
 }
 
 // New returns a store; nothing is called yet.
@@ -136,7 +136,7 @@ func (s *Store) write(ctx context.Context, c *collection, operation string, rows
 		return nil
 	}
 	err := s.onCollection(ctx, c, true, operation, upsertBody(rows), nil)
-	if len(rows) > 1 && isStatus(err, http.StatusRequestEntityTooLarge) {
+	if len(rows) > 1 && rest.IsStatus(err, http.StatusRequestEntityTooLarge) {
 		half := len(rows) / 2
 		if err := s.write(ctx, c, operation, rows[:half]); err != nil {
 			return err

@@ -29,8 +29,6 @@ var minVersion = [3]int{1, 5, 9}
 // tooManyVariables is Chroma's 500 for a request that no retry can cure.
 const tooManyVariables = "too many SQL variables"
 
-var dimensionWords = regexp.MustCompile(`(?i)dimension of (\d+), got (\d+)`)
-
 // versionFailure is nil for a version that may be used; *ingest.Failure otherwise.
 func versionFailure(version string) error {
 	var got [3]int
@@ -62,6 +60,14 @@ func (s *Store) wait(err error) (again bool, after time.Duration) {
 	return rest.IsTransport(err), 0
 }
 
+// words are those of refusals.
+var words = vector.Words{
+	Dimension: regexp.MustCompile(`(?i)dimension of (\d+), got (\d+)`),
+	Rows:      "The vector store refuses these rows.",
+	Key:       "The vector store refuses the token: check CHROMA_TOKEN.",
+	Address:   "The vector store does not know this address: check CHROMA_BASE_URL, CHROMA_TENANT and CHROMA_DATABASE.",
+}
+
 // failure gives an error the code that users and the state machine see; nil stays nil.
 func (s *Store) failure(ctx context.Context, err error) error {
 	var known *ingest.Failure
@@ -78,28 +84,8 @@ func (s *Store) failure(ctx context.Context, err error) error {
 }
 
 func (s *Store) statusFailure(status *rest.StatusError, err error) error {
-	after := status.RetryAfter(s.now())
-	f := ingest.Transient(ingest.CodeVector, "%w", err)
-	switch status.Status {
-	case http.StatusBadRequest, http.StatusConflict, http.StatusRequestEntityTooLarge, http.StatusUnprocessableEntity:
-		if m := dimensionWords.FindStringSubmatch(status.Cause); m != nil {
-			want, _ := strconv.Atoi(m[1])
-			got, _ := strconv.Atoi(m[2])
-			return vector.DimensionFailure(got, want)
-		}
-		return ingest.Permanent(ingest.CodeVectorRejected, "The vector store refuses these rows.", "%w", err)
-	case http.StatusUnauthorized, http.StatusForbidden:
-		f.Remedy = "The vector store refuses the token: check CHROMA_TOKEN."
-	case http.StatusNotFound, http.StatusMethodNotAllowed:
-		f.Remedy = "The vector store does not know this address: check CHROMA_BASE_URL, CHROMA_TENANT and CHROMA_DATABASE."
-	case http.StatusTooManyRequests, http.StatusServiceUnavailable:
-		if status.Status == http.StatusTooManyRequests || after > 0 {
-			f.Code, f.Throttled, f.RetryAfter = ingest.CodeThrottled, true, after
-		}
-	default:
-		if strings.Contains(status.Cause, tooManyVariables) {
-			return ingest.Permanent(ingest.CodeVectorRejected, "The vector store refuses a request of this size.", "%w", err)
-		}
+	if status.Status >= http.StatusInternalServerError && status.Status != http.StatusServiceUnavailable && strings.Contains(status.Cause, tooManyVariables) {
+		return ingest.Permanent(ingest.CodeVectorRejected, "The vector store refuses a request of this size.", "%w", err)
 	}
-	return f
+	return words.Refusal(err, status.Status, status.Cause, status.RetryAfter(s.now()))
 }

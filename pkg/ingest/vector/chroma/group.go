@@ -9,22 +9,18 @@ import (
 	"github.com/millweir/millweir/pkg/ingest/vector"
 )
 
-// upsertCall is one caller's rows on their way into a request.
-type upsertCall struct {
-	rows []ingest.Vector
-	dim  int
-}
-
 // gather is how long rows wait for those of others: documents whose rows were committed together come together.
 const gather = time.Millisecond
 
 // batchUpserts makes a collection's batcher: one request takes along what all others wait to write. Many small documents
 // would else be written one request each, one after the other (measured: 30–60 a second).
-func (s *Store) batchUpserts(c *collection) *batcher.Batcher[*upsertCall] {
+func (s *Store) batchUpserts(c *collection) *batcher.Batcher[*vector.UpsertCall] {
 	return batcher.New(batcher.Config{
 		Gather: gather, Expect: func(int) bool { return true },
 		Split: func(err error) bool { return ingest.AsFailure(err).Permanent }, // so that what is refused fails alone
-	}, func(ctx context.Context, b *batcher.Batch[*upsertCall]) error { return s.upsertTogether(ctx, c, b) })
+	}, func(ctx context.Context, b *batcher.Batch[*vector.UpsertCall]) error {
+		return s.upsertTogether(ctx, c, b)
+	})
 }
 
 // Upsert writes rows in requests of at most 400; see ingest.VectorStore.
@@ -37,27 +33,18 @@ func (s *Store) Upsert(ctx context.Context, base string, rows []ingest.Vector) e
 	if err != nil {
 		return err
 	}
-	return s.collection(base).upserts.Do(ctx, &upsertCall{rows: rows, dim: dim})[0]
+	return s.collection(base).upserts.Do(ctx, &vector.UpsertCall{Rows: rows, Dim: dim})[0]
 }
 
 // upsertTogether writes the calls that fit into one request; the others lead the next one.
-func (s *Store) upsertTogether(ctx context.Context, c *collection, b *batcher.Batch[*upsertCall]) error {
+func (s *Store) upsertTogether(ctx context.Context, c *collection, b *batcher.Batch[*vector.UpsertCall]) error {
 	release, err := c.enter(ctx)
 	if err != nil {
 		return err
 	}
 	defer release()
-	calls := b.Items()
-	dim, room := calls[0].dim, c.room(calls[0].dim)
-	var rows []ingest.Vector
-	for i, call := range calls {
-		if i > 0 && (call.dim != dim || len(rows)+len(call.rows) > room) {
-			b.Requeue(i)
-			continue
-		}
-		rows = append(rows, call.rows...)
-	}
-	return s.failure(ctx, s.upsertAll(ctx, c, rows, dim))
+	dim := b.Items()[0].Dim
+	return s.failure(ctx, s.upsertAll(ctx, c, vector.Fitting(b, c.room(dim)), dim))
 }
 
 // upsertAll writes rows of one dimension in requests of a good size.

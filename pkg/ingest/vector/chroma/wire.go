@@ -137,7 +137,7 @@ func (s *Store) onCollection(ctx context.Context, c *collection, create bool, op
 			return err
 		}
 		err = s.post(ctx, s.root+"/"+id+"/"+operation, body, reply)
-		if !isStatus(err, http.StatusNotFound) {
+		if !rest.IsStatus(err, http.StatusNotFound) {
 			return err
 		}
 		c.forget(id)
@@ -186,7 +186,7 @@ func (s *Store) create(ctx context.Context, name string, reply any) error {
 	}
 	err := s.post(ctx, s.root, body, reply)
 	switch {
-	case isStatus(err, http.StatusConflict):
+	case rest.IsStatus(err, http.StatusConflict):
 		// Another process was making it at this moment.
 		return s.call(ctx, rest.Call{Method: http.MethodGet, Path: s.root + "/" + url.PathEscape(name)}, reply)
 	case !isMissing(err):
@@ -196,7 +196,7 @@ func (s *Store) create(ctx context.Context, name string, reply any) error {
 	for _, missing := range []struct{ path, name string }{
 		{tenants, s.cfg.Tenant}, {tenants + "/" + url.PathEscape(s.cfg.Tenant) + "/databases", s.cfg.Database},
 	} {
-		if err := s.post(ctx, missing.path, map[string]string{"name": missing.name}, nil); err != nil && !isStatus(err, http.StatusConflict) {
+		if err := s.post(ctx, missing.path, map[string]string{"name": missing.name}, nil); err != nil && !rest.IsStatus(err, http.StatusConflict) {
 			return err
 		}
 	}
@@ -237,11 +237,6 @@ func (s *Store) template(path string) string {
 		return s.root + "/{collection}"
 	}
 	return s.root + "/{collection}/" + operation
-}
-
-func isStatus(err error, status int) bool {
-	reply, ok := errors.AsType[*rest.StatusError](err)
-	return ok && reply.Status == status
 }
 
 // isMissing finds a collection, database or tenant that does not exist; for the last two Chroma says 400.

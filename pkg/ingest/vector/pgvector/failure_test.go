@@ -410,28 +410,7 @@ func TestWorkersThatBeginTogether(t *testing.T) {
 func TestCollectionDroppedByAnotherProcess(t *testing.T) {
 	t.Parallel()
 	address := labserver.PGVectorDatabase(t)
-	one, other, base, ctx := newStore(t, address, nil), newStore(t, address, nil), vectortest.Base(t), t.Context()
-	require.NoError(t, one.Upsert(ctx, base, vectortest.RandomRows(0, 3, 4, "v")))
-	for name, call := range map[string]func() error{
-		"query":  func() error { _, err := one.Query(ctx, base, []float32{1, 0, 0, 0}, 3, nil); return err },
-		"get":    func() error { _, err := one.Get(ctx, base, []string{vectortest.ID(1)}, true); return err },
-		"list":   func() error { _, err := one.List(ctx, base, 0, 3); return err },
-		"delete": func() error { return one.Delete(ctx, base, []string{vectortest.ID(1)}) },
-		"upsert": func() error { return one.Upsert(ctx, base, vectortest.RandomRows(0, 3, 4, "v")) },
-	} {
-		require.NoError(t, one.Upsert(ctx, base, vectortest.RandomRows(0, 3, 4, "v")))
-		require.NoError(t, other.Drop(ctx, base))
-		require.NoError(t, call(), name)
-	}
-	require.NoError(t, other.Drop(ctx, base))
-	require.NoError(t, other.Upsert(ctx, base, vectortest.RandomRows(0, 3, 6, "v")))
-	for name, err := range map[string]error{
-		"upsert": one.Upsert(ctx, base, vectortest.RandomRows(0, 3, 4, "v")),
-		"query":  func() error { _, err := one.Query(ctx, base, []float32{1, 0, 0, 0}, 3, nil); return err }(),
-	} {
-		require.Equal(t, ingest.CodeDimension, ingest.AsFailure(err).Code, "%s: another dimension by now: %v", name, err)
-	}
-	require.NoError(t, one.Upsert(ctx, base, vectortest.RandomRows(3, 4, 6, "v")))
+	vectortest.Dropped(t, newStore(t, address, nil), newStore(t, address, nil))
 }
 
 // Writers of the same rows in any order, and deletes among them, never end in a deadlock.

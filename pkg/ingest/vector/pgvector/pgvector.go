@@ -94,9 +94,8 @@ func (s *Store) Upsert(ctx context.Context, base string, rows []ingest.Vector) e
 	if err != nil {
 		return err
 	}
-	if dim > maxDim {
-		return ingest.Permanent(ingest.CodeVectorRejected, "Use a model, or EMBEDDING_DIMENSIONS, with fewer values, or another VECTOR_STORE.",
-			"vectors of %d values: pgvector keeps at most %d", dim, maxDim)
+	if err := vector.CheckDimension(dim, maxDim, "pgvector"); err != nil {
+		return err
 	}
 	leave, err := s.enter(ctx)
 	if err != nil {

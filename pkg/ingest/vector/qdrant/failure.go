@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"net/http"
 	"regexp"
-	"strconv"
 	"strings"
 	"time"
 
@@ -27,11 +26,6 @@ var (
 	missingWords  = regexp.MustCompile(`(?i)collection .*(doesn't|does not) exist`)
 )
 
-func isStatus(err error, status int) bool {
-	reply, ok := errors.AsType[*rest.StatusError](err)
-	return ok && reply.Status == status
-}
-
 func hasWords(err error, status int, words *regexp.Regexp) bool {
 	reply, ok := errors.AsType[*rest.StatusError](err)
 	return ok && reply.Status == status && words.MatchString(reply.Cause)
@@ -47,7 +41,7 @@ func isStale(err error) bool {
 
 // isTooLarge finds a request that the server, or a proxy before it, takes in smaller parts.
 func isTooLarge(err error) bool {
-	return isStatus(err, http.StatusRequestEntityTooLarge) || hasWords(err, http.StatusBadRequest, tooLargeWords)
+	return rest.IsStatus(err, http.StatusRequestEntityTooLarge) || hasWords(err, http.StatusBadRequest, tooLargeWords)
 }
 
 // wait is the rule for another try inside this attempt.
@@ -56,6 +50,14 @@ func (s *Store) wait(err error) (again bool, after time.Duration) {
 		return status.Retryable() && status.Status != http.StatusInsufficientStorage, status.RetryAfter(s.now())
 	}
 	return rest.IsTransport(err), 0
+}
+
+// words are those of refusals.
+var words = vector.Words{
+	Dimension: dimensionWords,
+	Rows:      "The vector store refuses this request.",
+	Key:       "The vector store refuses the key: check that QDRANT_API_KEY is one that may make, write and drop collections.",
+	Address:   "The vector store does not know this address: check QDRANT_URL.",
 }
 
 // failure gives an error the code that users and the state machine see; nil stays nil.
@@ -74,26 +76,9 @@ func (s *Store) failure(ctx context.Context, err error) error {
 }
 
 func (s *Store) statusFailure(status *rest.StatusError, err error) error {
-	after := status.RetryAfter(s.now())
-	f := ingest.Transient(ingest.CodeVector, "%w", err)
-	switch status.Status {
-	case http.StatusBadRequest, http.StatusConflict, http.StatusRequestEntityTooLarge, http.StatusUnprocessableEntity:
-		if m := dimensionWords.FindStringSubmatch(status.Cause); m != nil {
-			want, _ := strconv.Atoi(m[1])
-			got, _ := strconv.Atoi(m[2])
-			return vector.DimensionFailure(got, want)
-		}
-		return ingest.Permanent(ingest.CodeVectorRejected, "The vector store refuses this request.", "%w", err)
-	case http.StatusUnauthorized, http.StatusForbidden:
-		f.Remedy = "The vector store refuses the key: check that QDRANT_API_KEY is one that may make, write and drop collections."
-	case http.StatusNotFound, http.StatusMethodNotAllowed:
-		f.Remedy = "The vector store does not know this address: check QDRANT_URL."
-	case http.StatusInsufficientStorage:
+	f := words.Refusal(err, status.Status, status.Cause, status.RetryAfter(s.now()))
+	if status.Status == http.StatusInsufficientStorage {
 		f.Remedy = "The Qdrant server lacks disk space or memory."
-	case http.StatusTooManyRequests, http.StatusServiceUnavailable:
-		if status.Status == http.StatusTooManyRequests || after > 0 {
-			f.Code, f.Throttled, f.RetryAfter = ingest.CodeThrottled, true, after
-		}
 	}
 	return f
 }

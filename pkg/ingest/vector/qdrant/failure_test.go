@@ -186,7 +186,7 @@ func TestOneFailureIsCuredInsideTheAttempt(t *testing.T) {
 	require.EqualValues(t, 3, calls.Load())
 }
 
-// A server that does not answer holds nobody up for longer than the longest time of a request.
+// A server that does not reply keeps nobody waiting for longer than the longest time of a request.
 func TestSlowServer(t *testing.T) {
 	t.Parallel()
 	end := make(chan struct{})
@@ -461,27 +461,7 @@ func TestPausedServer(t *testing.T) {
 func TestCollectionDroppedByAnotherProcess(t *testing.T) {
 	t.Parallel()
 	url := labserver.Qdrant(t).URL("")
-	one, other, base, ctx := newStore(t, url, nil), newStore(t, url, nil), vectortest.Base(t), t.Context()
-	for name, call := range map[string]func() error{
-		"query":  func() error { _, err := one.Query(ctx, base, []float32{1, 0, 0, 0}, 3, nil); return err },
-		"get":    func() error { _, err := one.Get(ctx, base, []string{vectortest.ID(1)}, true); return err },
-		"list":   func() error { _, err := one.List(ctx, base, 0, 3); return err },
-		"delete": func() error { return one.Delete(ctx, base, []string{vectortest.ID(1)}) },
-		"upsert": func() error { return one.Upsert(ctx, base, vectortest.RandomRows(0, 3, 4, "v")) },
-	} {
-		require.NoError(t, one.Upsert(ctx, base, vectortest.RandomRows(0, 3, 4, "v")))
-		require.NoError(t, other.Drop(ctx, base))
-		require.NoError(t, call(), name)
-	}
-	require.NoError(t, other.Drop(ctx, base))
-	require.NoError(t, other.Upsert(ctx, base, vectortest.RandomRows(0, 3, 6, "v")))
-	for name, err := range map[string]error{
-		"upsert": one.Upsert(ctx, base, vectortest.RandomRows(0, 3, 4, "v")),
-		"query":  func() error { _, err := one.Query(ctx, base, []float32{1, 0, 0, 0}, 3, nil); return err }(),
-	} {
-		require.Equal(t, ingest.CodeDimension, ingest.AsFailure(err).Code, "%s: another dimension by now: %v", name, err)
-	}
-	require.NoError(t, one.Upsert(ctx, base, vectortest.RandomRows(3, 4, 6, "v")))
+	vectortest.Dropped(t, newStore(t, url, nil), newStore(t, url, nil))
 }
 
 // Workers that begin together make collection and index once.

@@ -19,34 +19,21 @@ const (
 	gather = time.Millisecond
 )
 
-// upsertCall is one caller's rows on their way into a request.
-type upsertCall struct {
-	rows []ingest.Vector
-	dim  int
-}
-
 // batchUpserts makes a collection's batcher: one request takes along what all others wait to write. Each waits until its rows are
 // in the log and in the collection, whatever their number.
-func (s *Store) batchUpserts(c *collection) *batcher.Batcher[*upsertCall] {
+func (s *Store) batchUpserts(c *collection) *batcher.Batcher[*vector.UpsertCall] {
 	return batcher.New(batcher.Config{
 		Workers: writers, MinConcurrent: worthwhile, MaxWait: maxWait, Gather: gather, Expect: func(int) bool { return true },
 		Split: func(err error) bool { return ingest.AsFailure(err).Permanent }, // so that what is refused fails alone
-	}, func(ctx context.Context, b *batcher.Batch[*upsertCall]) error { return s.upsertTogether(ctx, c, b) })
+	}, func(ctx context.Context, b *batcher.Batch[*vector.UpsertCall]) error {
+		return s.upsertTogether(ctx, c, b)
+	})
 }
 
 // upsertTogether writes the calls that fit into one request; the others lead the next one.
-func (s *Store) upsertTogether(ctx context.Context, c *collection, b *batcher.Batch[*upsertCall]) error {
-	calls := b.Items()
-	dim, room := calls[0].dim, rowsPerBody(calls[0].dim)
-	var rows []ingest.Vector
-	for i, call := range calls {
-		if i > 0 && (call.dim != dim || len(rows)+len(call.rows) > room) {
-			b.Requeue(i)
-			continue
-		}
-		rows = append(rows, call.rows...)
-	}
-	rows = vector.LastWins(rows)
+func (s *Store) upsertTogether(ctx context.Context, c *collection, b *batcher.Batch[*vector.UpsertCall]) error {
+	room := rowsPerBody(b.Items()[0].Dim)
+	rows := vector.LastWins(vector.Fitting(b, room))
 	for len(rows) > 0 {
 		n := min(len(rows), room)
 		if err := s.write(ctx, c, rows[:n]); err != nil {

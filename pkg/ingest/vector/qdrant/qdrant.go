@@ -58,7 +58,7 @@ var _ ingest.VectorStore = (*Store)(nil)
 // collection is what is known of one.
 type collection struct {
 	name    string
-	upserts *batcher.Batcher[*upsertCall]
+	upserts *batcher.Batcher[*vector.UpsertCall]
 
 	mu     sync.Mutex
 	held   held
@@ -110,16 +110,15 @@ func (s *Store) Upsert(ctx context.Context, base string, rows []ingest.Vector) e
 	if err != nil {
 		return err
 	}
-	if dim > maxDim {
-		return ingest.Permanent(ingest.CodeVectorRejected, "Use a model, or EMBEDDING_DIMENSIONS, with fewer values, or another VECTOR_STORE.",
-			"vectors of %d values: Qdrant keeps at most %d", dim, maxDim)
+	if err := vector.CheckDimension(dim, maxDim, "Qdrant"); err != nil {
+		return err
 	}
 	for i, row := range rows {
 		if !utf8.ValidString(row.ID) || !utf8.ValidString(row.DocumentID) || !utf8.ValidString(row.Birth) {
 			return ingest.Permanent(ingest.CodeVectorRejected, "", "%w: row %d: ids must be UTF-8", vector.ErrBadRow, i)
 		}
 	}
-	return s.collection(base).upserts.Do(ctx, &upsertCall{rows: rows, dim: dim})[0]
+	return s.collection(base).upserts.Do(ctx, &vector.UpsertCall{Rows: rows, Dim: dim})[0]
 }
 
 // write sends rows, in halves when they are too many for one request.
@@ -137,7 +136,7 @@ func (s *Store) write(ctx context.Context, c *collection, rows []ingest.Vector) 
 	return err
 }
 
-// Delete removes ids and returns after the store answered that it holds none of them; see ingest.VectorStore.
+// Delete removes ids and returns once the store has none of them, as a read says; see ingest.VectorStore.
 func (s *Store) Delete(ctx context.Context, base string, ids []string) error {
 	c := s.collection(base)
 	for part := range slices.Chunk(ids, batchIDs) {

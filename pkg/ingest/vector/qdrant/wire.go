@@ -281,7 +281,7 @@ func (s *Store) look(ctx context.Context, c *collection) (held, error) {
 func (s *Store) create(ctx context.Context, c *collection, dim int) error {
 	body := map[string]any{"vectors": map[string]any{"size": dim, "distance": "Cosine"}}
 	err := s.call(ctx, http.MethodPut, c.path(""), body, new(bool))
-	if isStatus(err, http.StatusConflict) {
+	if rest.IsStatus(err, http.StatusConflict) {
 		return nil // another process made it at this moment
 	}
 	return err

@@ -290,3 +290,29 @@ func testManyRows(t *testing.T, o Opened) {
 	require.NoError(t, o.Store.Delete(ctx, base, idsOf(rows[:1100])))
 	require.Len(t, allIDs(t, o.Store, base), 150)
 }
+
+// Dropped tests that a store meets a base's collection as another process has left it: dropped, or made anew with another dimension.
+func Dropped(t *testing.T, one, other ingest.VectorStore) {
+	t.Helper()
+	base, ctx := Base(t), t.Context()
+	for name, call := range map[string]func() error{
+		"query":  func() error { _, err := one.Query(ctx, base, []float32{1, 0, 0, 0}, 3, nil); return err },
+		"get":    func() error { _, err := one.Get(ctx, base, []string{ID(1)}, true); return err },
+		"list":   func() error { _, err := one.List(ctx, base, 0, 3); return err },
+		"delete": func() error { return one.Delete(ctx, base, []string{ID(1)}) },
+		"upsert": func() error { return one.Upsert(ctx, base, RandomRows(0, 3, 4, "v")) },
+	} {
+		require.NoError(t, one.Upsert(ctx, base, RandomRows(0, 3, 4, "v")))
+		require.NoError(t, other.Drop(ctx, base))
+		require.NoError(t, call(), name)
+	}
+	require.NoError(t, other.Drop(ctx, base))
+	require.NoError(t, other.Upsert(ctx, base, RandomRows(0, 3, 6, "v")))
+	for name, err := range map[string]error{
+		"upsert": one.Upsert(ctx, base, RandomRows(0, 3, 4, "v")),
+		"query":  func() error { _, err := one.Query(ctx, base, []float32{1, 0, 0, 0}, 3, nil); return err }(),
+	} {
+		require.Equal(t, ingest.CodeDimension, ingest.AsFailure(err).Code, "%s: another dimension by now: %v", name, err)
+	}
+	require.NoError(t, one.Upsert(ctx, base, RandomRows(3, 4, 6, "v")))
+}
