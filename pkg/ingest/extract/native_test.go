@@ -3,6 +3,7 @@ package extract
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -224,6 +225,19 @@ func pretend(how string) int {
 	return 0
 }
 
+// whenRepeated is called when a pool says that it reads a document again.
+type whenRepeated func()
+
+func (whenRepeated) Enabled(context.Context, slog.Level) bool { return true }
+func (f whenRepeated) WithAttrs([]slog.Attr) slog.Handler     { return f }
+func (f whenRepeated) WithGroup(string) slog.Handler          { return f }
+func (f whenRepeated) Handle(_ context.Context, r slog.Record) error {
+	if strings.Contains(r.Message, "reading the document again") {
+		f()
+	}
+	return nil
+}
+
 func TestWhatAnAbnormalChildSaidIsNotPassedOn(t *testing.T) {
 	t.Parallel()
 	self, err := os.Executable()
@@ -233,8 +247,9 @@ func TestWhatAnAbnormalChildSaidIsNotPassedOn(t *testing.T) {
 			t.Parallel()
 			p := newPool(t, natively(t))
 			p.starter.native = &nativeProgram{reader: self, library: how}
-			if how == "silence" {
-				p.cfg.TimeoutSmall = 2 * time.Second // it says nothing more: the first reading ends by its time, the second needs less
+			if how == "silence" { // it says nothing more: the first reading ends by its time, and the second has as long as it needs
+				p.cfg.TimeoutSmall = 500 * time.Millisecond
+				p.log = slog.New(whenRepeated(func() { p.cfg.TimeoutSmall = time.Minute }))
 			}
 			ex, blocks, err := extracttest.ExtractPath(t, t.Context(), p, extracttest.WriteTemp(t, "a.pdf", pdfgen.Text(1, 9)))
 			require.NoError(t, err)

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -22,6 +23,7 @@ import (
 type gate struct {
 	mu      sync.Mutex
 	writes  [][]string
+	held    atomic.Int64 // rows of writes that have come
 	entered chan struct{}
 	open    chan struct{}
 }
@@ -40,6 +42,7 @@ func newGate(t *testing.T) (*gate, *qdrant.Store) {
 		for _, p := range body.Points {
 			ids = append(ids, p.Payload["id"])
 		}
+		g.held.Add(int64(len(ids)))
 		g.entered <- struct{}{}
 		select {
 		case <-g.open:
@@ -74,7 +77,7 @@ func TestWaitingCallersAreWrittenTogether(t *testing.T) {
 	for i := range errs {
 		wg.Go(func() { errs[i] = store.Upsert(t.Context(), "base", named(fmt.Sprint("id", i))) })
 	}
-	<-g.entered
+	require.Eventually(t, func() bool { return int(g.held.Load())+store.Waiting("base") == len(errs) }, time.Minute, time.Millisecond)
 	close(g.open)
 	wg.Wait()
 	seen := map[string]int{}
