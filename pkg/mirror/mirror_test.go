@@ -33,6 +33,7 @@ func TestUnfinishedTasksHaveOneCopy(t *testing.T) {
 		m.knows(2)
 		fresh := w.submit(2)
 		m.knows(4)
+		m.stop()
 		w.copies(4)
 		got := w.messages()
 		open := slices.Concat(old[:2], fresh)
@@ -49,6 +50,8 @@ func TestUnfinishedTasksHaveOneCopy(t *testing.T) {
 				"taskId": row.ID, "idempotencyKey": row.IdempotencyKey, "workflowId": "", "channel": "http", "traceparent": row.TraceParent,
 			}, withoutCount(d.Headers))
 		}
+		m = w.start()
+		m.knows(4)
 		w.cancel(open...)
 		w.copies(0)
 		m.knows(0)
@@ -74,6 +77,7 @@ func TestLargeTasksHaveOneCopy(t *testing.T) {
 	w.insert(tasks...)
 	m := w.start()
 	m.knows(len(ids))
+	m.stop()
 	w.copies(len(ids))
 	require.Equal(t, once(ids), byTask(t, w.messages()))
 }
@@ -141,6 +145,7 @@ func TestALostQueueHeals(t *testing.T) {
 	back, _ := m.gauge("rabbit_publish_total", "returned")
 	require.NotZero(t, back, "it came back although it was confirmed")
 	m.stop()
+	w.copies(21)
 	require.Equal(t, once(ids), byTask(t, w.messages()))
 }
 
@@ -194,12 +199,15 @@ func TestASecondCopyStays(t *testing.T) {
 	ids := w.submit(2)
 	m := w.start()
 	m.knows(2)
+	m.stop()
 	w.copies(2)
 	first := w.messages()
 	for _, d := range first {
 		w.put(amqp.Publishing{MessageId: d.MessageId, Headers: d.Headers, Body: d.Body})
 	}
 	w.copies(4)
+	m = w.start()
+	m.knows(2)
 	more := w.submit(1)
 	m.knows(3)
 	w.cancel(more...) // asks for a round

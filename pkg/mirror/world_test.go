@@ -35,6 +35,7 @@ type world struct {
 	cfg    mirror.Config
 	conn   *amqp.Connection
 	ch     *amqp.Channel // the test's own, for looks and harm
+	acting int           // mirrors that run
 }
 
 func openStore(t testing.TB, address string) *taskstore.Store {
@@ -117,10 +118,12 @@ func (w *world) startOn(db taskstate.Database) *running {
 	require.NoError(w.t, err)
 	ctx, cancel := context.WithCancel(context.WithoutCancel(w.t.Context()))
 	done := make(chan error, 1)
+	w.acting++
 	go func() { done <- r.Run(ctx) }()
 	r.stop = sync.OnceFunc(func() {
 		cancel()
 		require.NoError(w.t, <-done)
+		w.acting--
 	})
 	w.t.Cleanup(r.stop)
 	return r
@@ -239,9 +242,11 @@ func (w *world) copies(n int) {
 	w.eventually("copies in the queue", func() bool { return w.ready(w.cfg.Queue) == n })
 }
 
-// messages takes all messages, gives them back and returns them.
+// messages takes all messages, gives them back and returns them. Stop the mirrors first: they take messages too, for a round that may
+// begin at any moment.
 func (w *world) messages() []amqp.Delivery {
 	w.t.Helper()
+	require.Zero(w.t, w.acting, "a mirror runs")
 	ch, err := w.conn.Channel()
 	require.NoError(w.t, err)
 	defer ch.Close() //nolint:errcheck // it gives back what was taken
