@@ -2,6 +2,8 @@ package sandbox
 
 import (
 	"encoding/binary"
+	"os"
+	"os/exec"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -89,4 +91,37 @@ func TestSomeCallsDependOnTheirArguments(t *testing.T) {
 	} {
 		require.Equal(t, c.want, verdict(t, auditArch, c.number, c.args...), name)
 	}
+}
+
+// A process may use what its limit says, whatever Go's runtime has mapped beyond what it uses: a heap larger than one arena was the end of
+// children that read PDFs on busy machines. Much more than that is refused.
+func TestMemoryUpToTheLimitIsThere(t *testing.T) {
+	t.Parallel()
+	const limited, limitMB, outsideMB, heapMB = "MILLWEIR_TEST_LIMITED", 256, 96, 110
+	if os.Getenv(limited) == "" {
+		cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run", "^TestMemoryUpToTheLimitIsThere$")
+		cmd.Env = append(os.Environ(), limited+"=1")
+		out, err := cmd.CombinedOutput()
+		require.NoError(t, err, string(out[:min(len(out), 2000)]))
+		return
+	}
+	require.NoError(t, limitSelf(limitMB))
+	take := func(megabytes int) error {
+		memory, err := unix.Mmap(-1, 0, megabytes<<20, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANON)
+		for i := 0; i < len(memory); i += 4096 {
+			memory[i] = 1
+		}
+		return err
+	}
+	require.NoError(t, take(outsideMB), "a guest's memory")
+	var heap [][]byte
+	for range heapMB {
+		piece := make([]byte, 1<<20)
+		for i := 0; i < len(piece); i += 4096 {
+			piece[i] = 1
+		}
+		heap = append(heap, piece)
+	}
+	require.ErrorIs(t, take(2*limitMB*MemoryFactor), unix.ENOMEM)
+	require.Len(t, heap, heapMB)
 }
