@@ -35,7 +35,7 @@ func (p *htmlPage) addText(z *html.Tokenizer) error {
 }
 
 // open handles a start tag.
-func (p *htmlPage) open(tag atom.Atom) error {
+func (p *htmlPage) open(tag atom.Atom, spans span) error {
 	switch tag {
 	case atom.Title:
 		p.inTitle = p.title.Len() == 0
@@ -49,7 +49,7 @@ func (p *htmlPage) open(tag atom.Atom) error {
 		return p.openTable()
 	case atom.Tr, atom.Td, atom.Th:
 		if p.table != nil {
-			return p.openCell(tag)
+			return p.openCell(tag, spans)
 		}
 	}
 	if p.inline(tag) {
@@ -162,12 +162,12 @@ func (p *htmlPage) openTable() error {
 		return err
 	}
 	p.table = &document.TableWriter{Out: p.out}
-	p.row, p.inCell = nil, false
+	p.grid, p.inCell, p.inRow = grid{}, false, false
 	return nil
 }
 
 // openCell begins a cell or a row; a missing end tag of the one before is supplied.
-func (p *htmlPage) openCell(tag atom.Atom) error {
+func (p *htmlPage) openCell(tag atom.Atom, spans span) error {
 	if p.layout {
 		return p.flush()
 	}
@@ -180,7 +180,9 @@ func (p *htmlPage) openCell(tag atom.Atom) error {
 	}
 	if tag != atom.Tr {
 		p.text.Reset()
-		p.inCell = true
+		p.inCell, p.span = true, spans
+	} else {
+		p.inRow = true
 	}
 	return nil
 }
@@ -193,15 +195,13 @@ func (p *htmlPage) closeCell(tag atom.Atom) error {
 		return nil
 	}
 	if p.inCell {
-		// A row of very many cells would be held whole: beyond this it is sent in parts.
-		p.row = append(p.row, p.text.String())
+		p.grid.add(p.text.String(), p.span)
 		p.text.Reset()
 		p.inCell = false
 	}
-	if (tag == atom.Tr || len(p.row) >= 1024) && len(p.row) > 0 {
-		row := p.row
-		p.row = nil
-		return p.table.Row(row)
+	if tag == atom.Tr && (p.inRow || p.grid.cells > 0) || p.grid.full() {
+		p.inRow = false
+		return p.table.Row(p.grid.take())
 	}
 	return nil
 }
@@ -232,10 +232,8 @@ func (p *htmlPage) closeTable() error {
 func (p *htmlPage) becomeLayout() error {
 	held := p.text.String()
 	p.text.Reset()
-	if len(p.row) > 0 {
-		row := p.row
-		p.row = nil
-		if err := p.table.Row(row); err != nil {
+	if p.grid.cells > 0 {
+		if err := p.table.Row(p.grid.take()); err != nil {
 			return err
 		}
 	}

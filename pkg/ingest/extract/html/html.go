@@ -84,8 +84,10 @@ type htmlPage struct {
 
 	table  *document.TableWriter
 	depth  int // of tables; only the outermost makes rows
-	row    []string
+	grid   grid
 	inCell bool
+	inRow  bool
+	span   span // of the cell being read
 	layout bool // the outermost table only arranges the page
 }
 
@@ -137,11 +139,15 @@ func (p *htmlPage) token(z *html.Tokenizer, kind html.TokenType) error {
 		if p.skipStart(tag, string(raw), kind == html.SelfClosingTagToken) {
 			return nil
 		}
-		if hasAttr && hidden(z) && !slices.Contains(unclosed, tag) && kind == html.StartTagToken && !p.keepAll {
-			p.skipName, p.skipDepth = string(raw), 1
+		name, hidden, spans := string(raw), false, span{}
+		if hasAttr {
+			hidden, spans = attributes(z)
+		}
+		if hidden && !slices.Contains(unclosed, tag) && kind == html.StartTagToken && !p.keepAll {
+			p.skipName, p.skipDepth = name, 1
 			return nil
 		}
-		return p.open(tag)
+		return p.open(tag, spans)
 	case html.EndTagToken:
 		raw, _ := z.TagName()
 		tag := atom.Lookup(raw)
@@ -197,21 +203,21 @@ var (
 	}
 )
 
-// hidden tells whether the tag carries the attribute hidden, or the role of a navigation.
-func hidden(z *html.Tokenizer) bool {
+// attributes tells whether the tag carries the attribute hidden, or the role of a navigation, and how much of a table it takes.
+func attributes(z *html.Tokenizer) (hidden bool, spans span) {
 	for range 64 {
 		key, value, more := z.TagAttr()
 		switch string(key) {
 		case "hidden":
-			return !strings.EqualFold(string(value), "until-found")
+			hidden = hidden || !strings.EqualFold(string(value), "until-found")
 		case "role":
-			if strings.EqualFold(string(value), "navigation") {
-				return true
-			}
+			hidden = hidden || strings.EqualFold(string(value), "navigation")
+		case "colspan", "rowspan":
+			spans.set(string(key), strings.TrimSpace(string(value)))
 		}
 		if !more {
-			return false
+			break
 		}
 	}
-	return false
+	return hidden, spans
 }
