@@ -65,7 +65,8 @@ func (p *Pool) extractForeign(ctx context.Context, file *os.File, mediaType stri
 		return ingest.Extraction{}, err
 	}
 	ex.MediaType, ex.Reader = mediaType, string(p.cfg.Accept.Kind)+"+"+ex.Reader
-	if strings.Trim(ex.Title, "\uFFFD ") == "" { // Tika's page of a document without a title has a NUL
+	// Tika's page of a document without a title has a NUL. Docling's title is the name that the file was sent under, always.
+	if p.cfg.Accept.Kind == detect.Docling || strings.Trim(ex.Title, "\uFFFD ") == "" {
 		ex.Title = heading
 	}
 	if warning != "" {

@@ -36,7 +36,7 @@ func TestForeignDocumentsAreConvertedAndReadByOurs(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []string{"# 一、总体设计", "p BODYMARK_A backoff.", "t Name | Value\na | 1"}, extracttest.Lines(blocks))
 	require.Equal(t, "application/msword", ex.MediaType)
-	require.Equal(t, "tika+html/2 tika=application/msword", ex.Reader)
+	require.Equal(t, "tika+html/3 tika=application/msword", ex.Reader)
 	require.Equal(t, "一、总体设计", ex.Title)
 	_, blocks, err = extracttest.ExtractPath(t, t.Context(), p, extracttest.WriteTemp(t, "a.txt", []byte("text of ours")))
 	require.NoError(t, err)
@@ -45,6 +45,26 @@ func TestForeignDocumentsAreConvertedAndReadByOurs(t *testing.T) {
 	extracttest.RequirePermanent(t, err, ingest.CodeUnsupportedType)
 	_, _, err = extracttest.ExtractPath(t, t.Context(), p, extracttest.WriteTemp(t, "a.doc", extracttest.OLEFile("WordDocument", "EncryptionInfo")))
 	extracttest.RequirePermanent(t, err, ingest.CodeEncrypted)
+}
+
+// doclingReply is what Docling Serve 1.38.2 returns for a Word document: its title is the name of the file as we sent it.
+const doclingReply = `{"document":{"filename":"document.doc","md_content":null,"json_content":null,"html_content":` +
+	`"<!DOCTYPE html>\n<html>\n<head>\n<meta charset=\"UTF-8\"/>\n<title>document</title>\n<meta name=\"generator\" content=\"Docling HTML Serializer\"/>\n<style>\n    html {\n}\n</style>\n</head>\n<body>\n` +
+	`<div class='page'>\n<h2>一、总体设计</h2>\n<p>BODYMARK_A exponential backoff.</p>\n<table><tbody><tr><th colspan=\"2\"><p>a</p>\n<p>b</p></th><th>c</th></tr><tr><td>1</td><td>2</td><td>3</td></tr></tbody></table>\n` +
+	`<ul>\n<li>列表甲</li>\n</ul>\n</div>\n</body>\n</html>","text_content":null,"doctags_content":null,"doclang_content":null},` +
+	`"status":"success","errors":[],"processing_time":0.066,"timings":{},"confidence":{"parse_score":null}}`
+
+func TestDoclingsPageIsReadWithoutItsTitle(t *testing.T) {
+	t.Parallel()
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, doclingReply) }))
+	t.Cleanup(server.Close)
+	p := newPool(t, func(c *Config) {
+		c.Accept.Kind, c.Accept.Types, c.External.URL = detect.Docling, []string{"application/msword"}, server.URL
+	})
+	ex, blocks, err := extracttest.ExtractPath(t, t.Context(), p, filepath.Join("testdata", "corpus", "legacy.doc"))
+	require.NoError(t, err)
+	require.Equal(t, []string{"## 一、总体设计", "p BODYMARK_A exponential backoff.", "t a b | a b | c\n1 | 2 | 3", "l 列表甲"}, extracttest.Lines(blocks))
+	require.Equal(t, "一、总体设计", ex.Title)
 }
 
 func TestATypeOfOursGoesOutWhenItIsNamed(t *testing.T) {

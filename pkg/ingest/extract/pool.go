@@ -255,7 +255,7 @@ func (p *Pool) extract(ctx context.Context, src ingest.Source, progress func(don
 func (p *Pool) read(ctx context.Context, file *os.File, job frame.Job, r formats.Reader, progress func(done, total int), emit func(ingest.Block) error) (ex ingest.Extraction, err error) {
 	_, pdf := formats.LinkedPDF()
 	switch {
-	case !pdf || !r.PDF:
+	case !pdf || !r.NeedsPDF(file, job.Size):
 		ex, err = p.readIn(ctx, noPDF, file, job, r, progress, emit)
 	case p.native:
 		ex, err = p.readNative(ctx, file, job, r, progress, emit)

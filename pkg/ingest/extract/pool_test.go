@@ -204,6 +204,33 @@ func TestUnreadPagesAreNamed(t *testing.T) {
 	require.Equal(t, 3, strings.Count(extracttest.Joined(blocks), "readable text"))
 }
 
+// A PDF that a Word document embeds is read: by a child that has the reader of PDFs, which other Word documents do not need.
+func TestAnEmbeddedPDFIsRead(t *testing.T) {
+	t.Parallel()
+	p := newPool(t, func(c *Config) { c.Parallel = 1 })
+	letter := func(objects ...string) []byte {
+		return extracttest.ZipOf(t, append([]string{
+			"_rels/.rels", `<Relationships><Relationship Type="http://x/officeDocument" Target="word/document.xml"/></Relationships>`,
+			"word/document.xml", `<w:document ` + extracttest.WordXMLNS + `><w:body><w:p><w:r><w:t>before</w:t><w:object><o:OLEObject r:id="o"/></w:object></w:r></w:p></w:body></w:document>`,
+			"word/_rels/document.xml.rels", `<Relationships><Relationship Id="o" Type="http://x/oleObject" Target="embeddings/o.bin"/></Relationships>`,
+		}, objects...)...)
+	}
+	pdf := string(extracttest.SimplePDF("", "BT /F1 9 Tf 9 50 Td (readable text) Tj ET"))
+	for _, c := range []struct {
+		objects []string
+		want    string
+		pdf     bool
+	}{
+		{nil, "before", false},
+		{[]string{"word/embeddings/o.bin", string(extracttest.OLEStreams("CONTENTS", pdf))}, "before\n\nreadable text", true},
+	} {
+		_, blocks, err := extracttest.ExtractPath(t, t.Context(), p, extracttest.WriteTemp(t, "a.docx", letter(c.objects...)))
+		require.NoError(t, err)
+		require.Equal(t, c.want, strings.TrimSpace(extracttest.Joined(blocks)))
+		require.Equal(t, c.pdf, p.idle[0].has == wasmPDF)
+	}
+}
+
 func TestProgressCountsPages(t *testing.T) {
 	t.Parallel()
 	p := newPool(t, nil)

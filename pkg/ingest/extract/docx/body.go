@@ -58,7 +58,11 @@ func (d *docxBody) read(a *office.Archive, name string) error {
 		return err
 	}
 	defer p.Close()
-	d.part = p
+	rels, err := a.RelationsOf(name)
+	if err != nil {
+		return err
+	}
+	d.part, d.graphics, d.chunks = p, a.GraphicsOf(rels), chunks{a, rels}
 	return p.Walk(d)
 }
 
@@ -125,7 +129,7 @@ func (d *docxBody) startCell(name, val string) {
 // dropped are the elements whose whole content is left out.
 func dropped(name string, attrs []xml.Attr) bool {
 	switch name {
-	case "del", "moveFrom", "instrText", "delText", "sdtPr", "binData", "object":
+	case "del", "moveFrom", "instrText", "delText", "sdtPr", "binData":
 		return true
 	case "footnote", "endnote":
 		kind := office.Attr(attrs, "type")
@@ -270,12 +274,12 @@ func (d *docxBody) send(text string, p *docxParagraph) error {
 	return d.out.Block(b)
 }
 
-// sendGraphics sends what charts and diagrams say: behind the paragraph or table that they stand in.
+// sendGraphics sends what charts, diagrams and embedded files say: behind the paragraph or table that they stand in.
 func (d *docxBody) sendGraphics() error {
 	if d.tables > 0 || len(d.open) > 0 {
 		return nil
 	}
-	return d.graphics.Send(d.out, 0)
+	return d.graphics.Send(d.ctx, d.in, d.out, 0)
 }
 
 func (d *docxBody) endTable(name string) error {

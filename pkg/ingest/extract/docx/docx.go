@@ -14,7 +14,7 @@ import (
 )
 
 // Read streams a Word document: headings, paragraphs, lists and tables in their order, then the notes. Files of other formats that
-// stand in for a part of the text (w:altChunk: pages, mostly) are read in their place.
+// stand in for a part of the text (w:altChunk: pages, mostly) or are embedded are read in their place.
 // Comments follow their paragraph, headers and footers their section, once each, when in.Limits asks for them.
 // Insertions are kept and deletions dropped, as if all changes had been accepted.
 func Read(ctx context.Context, in *document.Input, out *document.Sink) (ingest.Extraction, error) {
@@ -42,7 +42,7 @@ func Read(ctx context.Context, in *document.Input, out *document.Sink) (ingest.E
 	if err != nil {
 		return ingest.Extraction{}, err
 	}
-	body := &docxBody{ctx: ctx, in: in, out: out, styles: styles, lists: lists, margin: margin, graphics: a.GraphicsOf(rels), chunks: chunks{a, rels}}
+	body := &docxBody{ctx: ctx, in: in, out: out, styles: styles, lists: lists, margin: margin}
 	for _, name := range []string{main, rels.ByKind["footnotes"], rels.ByKind["endnotes"]} {
 		if err := body.read(a, name); err != nil {
 			return ingest.Extraction{}, err

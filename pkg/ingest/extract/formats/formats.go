@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"runtime/debug"
 	"slices"
 	"strings"
@@ -22,6 +23,7 @@ import (
 	"github.com/millweir/millweir/pkg/ingest/extract/markdown"
 	"github.com/millweir/millweir/pkg/ingest/extract/notebook"
 	"github.com/millweir/millweir/pkg/ingest/extract/odf"
+	"github.com/millweir/millweir/pkg/ingest/extract/office"
 	"github.com/millweir/millweir/pkg/ingest/extract/picture"
 	"github.com/millweir/millweir/pkg/ingest/extract/plaintext"
 	"github.com/millweir/millweir/pkg/ingest/extract/pptx"
@@ -37,6 +39,7 @@ type Reader struct {
 	Version int // goes up whenever equal bytes may give other blocks: part of the fingerprint
 	Types   []string
 	PDF     bool // its documents are PDFs, or carry files that may be
+	objects bool // its documents may embed such files
 	// read sends all blocks to out and returns what it found; MediaType, Chars and Reader are filled in by
 	// the caller.
 	Read func(ctx context.Context, in *document.Input, out *document.Sink) (ingest.Extraction, error)
@@ -45,14 +48,14 @@ type Reader struct {
 // Registry holds the readers: a new format is one line here and one file beside it.
 var Registry = []Reader{
 	{Name: "pdf", Version: 3, Types: []string{document.TypePDF}, PDF: true, Read: readPDF},
-	{Name: "docx", Version: 4, Types: []string{document.TypeDOCX}, Read: docx.Read},
-	{Name: "html", Version: 2, Types: []string{document.TypeHTML}, Read: html.Read},
+	{Name: "docx", Version: 5, Types: []string{document.TypeDOCX}, objects: true, Read: docx.Read},
+	{Name: "html", Version: 3, Types: []string{document.TypeHTML}, Read: html.Read},
 	{Name: "markdown", Version: 3, Types: []string{document.TypeMarkdown}, Read: markdown.Read},
-	{Name: "pptx", Version: 2, Types: []string{document.TypePPTX}, Read: pptx.Read},
-	{Name: "xlsx", Version: 2, Types: []string{document.TypeXLSX}, Read: xlsx.Read},
+	{Name: "pptx", Version: 3, Types: []string{document.TypePPTX}, objects: true, Read: pptx.Read},
+	{Name: "xlsx", Version: 3, Types: []string{document.TypeXLSX}, objects: true, Read: xlsx.Read},
 	{Name: "odf", Version: 1, Types: []string{document.TypeODT, document.TypeODS, document.TypeODP}, Read: odf.Read},
 	{Name: "epub", Version: 1, Types: []string{document.TypeEPUB}, Read: epub.Read},
-	{Name: "rtf", Version: 2, Types: []string{document.TypeRTF}, Read: rtf.Read},
+	{Name: "rtf", Version: 3, Types: []string{document.TypeRTF}, Read: rtf.Read},
 	{Name: "eml", Version: 2, Types: []string{document.TypeEML}, PDF: true, Read: mail.Read},
 	{Name: "mbox", Version: 2, Types: []string{document.TypeMBOX}, PDF: true, Read: mail.ReadBox},
 	{Name: "msg", Version: 3, Types: []string{document.TypeMSG}, PDF: true, Read: mail.ReadMSG},
@@ -64,6 +67,11 @@ var Registry = []Reader{
 	{Name: "picture", Version: 2, Types: document.PictureTypes, Read: picture.Read},
 	{Name: "csv", Version: 2, Types: []string{document.TypeCSV}, Read: csv.Read},
 	{Name: "text", Version: 3, Types: []string{document.TypeText, document.TypeJSON}, Read: plaintext.Read},
+}
+
+// NeedsPDF reports whether a document is read by a process that reads PDFs too.
+func (r Reader) NeedsPDF(file io.ReaderAt, size int64) bool {
+	return r.PDF || r.objects && office.HasObjects(file, size)
 }
 
 // PDF is the reader of PDFs and its engine, which a program links or not.
@@ -89,7 +97,7 @@ var ErrNoPDF = errors.New("this program links no reader of PDFs")
 
 // readPDF reads a PDF with the reader that is linked.
 func readPDF(ctx context.Context, in *document.Input, out *document.Sink) (ingest.Extraction, error) {
-	if p, ok := LinkedPDF(); ok {
+	if p, ok := LinkedPDF(); ok && in.Engine != nil {
 		return p.Read(ctx, in, out)
 	}
 	return ingest.Extraction{}, fmt.Errorf("%w: %w", ingest.ErrElsewhere, ErrNoPDF)
@@ -157,6 +165,10 @@ func inner(outer *document.Input, depth int) func(context.Context, string, []byt
 		in.Inner = inner(in, depth+1)
 		err := readInner(ctx, in, name, out, min(level, 6))
 		outer.Tainted = outer.Tainted || in.Tainted
+		if errors.Is(err, ErrNoPDF) {
+			out.Warn("%q was not read: it is a PDF. Upload it by itself", name)
+			return nil
+		}
 		// Limits of the whole and faults of ours end the reading.
 		f, ok := errors.AsType[*ingest.Failure](err)
 		if !ok || !f.Permanent || f.Code == ingest.CodeLimitExceeded {

@@ -1,12 +1,18 @@
 package office
 
 import (
+	"context"
 	"encoding/xml"
+	"errors"
+	"io"
+	"path"
 	"strconv"
 	"strings"
 
 	"github.com/millweir/millweir/pkg/ingest"
+	"github.com/millweir/millweir/pkg/ingest/extract/archive"
 	"github.com/millweir/millweir/pkg/ingest/extract/document"
+	"github.com/millweir/millweir/pkg/ingest/extract/ole"
 )
 
 // Bounds of what is read of one chart; what is beyond them is left out.
@@ -15,11 +21,13 @@ const (
 	maxPoints = 1000
 )
 
-// Graphics are the charts and diagrams (SmartArt) that a part shows; what they say stands in parts of their own. Nil: they are not read.
+// Graphics are the charts, diagrams (SmartArt) and embedded files that a part shows; what they say stands in parts of their own. Nil: they
+// are not read.
 type Graphics struct {
 	archive *Archive
 	rels    *Relations
-	pending []string
+	pending []string // charts and diagrams
+	objects []string // embedded files
 	seen    map[string]bool
 }
 
@@ -33,26 +41,32 @@ func (g *Graphics) Start(name string, attrs []xml.Attr) {
 	if g == nil {
 		return
 	}
-	id := ""
 	switch name {
 	case "chart":
-		id = Attr(attrs, "id")
+		g.note(&g.pending, g.rels.ByID[Attr(attrs, "id")])
 	case "relIds":
-		id = Attr(attrs, "dm")
-	}
-	if part := g.rels.ByID[id]; part != "" && !g.seen[part] {
-		g.seen[part] = true
-		g.pending = append(g.pending, part)
+		g.note(&g.pending, g.rels.ByID[Attr(attrs, "dm")])
+	case "OLEObject", "oleObj", "oleObject":
+		g.note(&g.objects, g.rels.Objects[Attr(attrs, "id")])
 	}
 }
 
-// Send writes those that were met since the last Send: of a chart its titles and a table of its values, of a diagram its texts as a list.
-func (g *Graphics) Send(out *document.Sink, page int) error {
+// note remembers a part that was not met before.
+func (g *Graphics) note(in *[]string, part string) {
+	if part != "" && !g.seen[part] {
+		g.seen[part] = true
+		*in = append(*in, part)
+	}
+}
+
+// Send writes those that were met since the last Send: of a chart its titles and a table of its values, of a diagram its texts as a list,
+// of an embedded file what its reader finds. An embedded file that cannot be read is a warning.
+func (g *Graphics) Send(ctx context.Context, in *document.Input, out *document.Sink, page int) error {
 	if g == nil {
 		return nil
 	}
-	pending := g.pending
-	g.pending = nil
+	pending, objects := g.pending, g.objects
+	g.pending, g.objects = nil, nil
 	for _, part := range pending {
 		v := &graphic{out: out, page: page}
 		if err := g.archive.Visit(part, v); err != nil {
@@ -62,7 +76,38 @@ func (g *Graphics) Send(out *document.Sink, page int) error {
 			return err
 		}
 	}
+	for _, part := range objects {
+		if err := g.object(ctx, in, out, part, page); err != nil {
+			return err
+		}
+	}
 	return nil
+}
+
+// object reads an embedded file.
+func (g *Graphics) object(ctx context.Context, in *document.Input, out *document.Sink, part string, page int) error {
+	data, err := g.archive.Bytes(part, ole.MaxBytes)
+	if f, ok := errors.AsType[*ingest.Failure](err); ok {
+		out.Warn("the embedded file %q was not read: %v", part, f)
+		return nil
+	}
+	if f, ok := ole.Unpack(part, data); ok && err == nil {
+		return f.Read(ctx, in, out, page)
+	}
+	return err
+}
+
+// HasObjects reports whether a document embeds files that may be of any format; those of Office's own formats are not among them.
+func HasObjects(file io.ReaderAt, size int64) (has bool) {
+	dir, err := archive.ReadDirectory(file, size)
+	if err != nil || dir.CheckLimits() != nil {
+		return false // its reader says what is wrong
+	}
+	_ = dir.Each(file, func(m archive.Member) bool { // and so here
+		has = strings.Contains(m.Name, "/embeddings/") && (path.Ext(m.Name) == ".bin" || path.Ext(m.Name) == ".pdf")
+		return !has
+	})
+	return has
 }
 
 // series is one row of values of a chart.

@@ -88,7 +88,8 @@ type Part struct {
 	file    *zip.File
 	src     io.ReadCloser
 	read    int64
-	token   int // bytes since the last "<"
+	token   int  // bytes since the last "<"
+	binary  bool // the part is no XML
 }
 
 // Read implements io.Reader under the limits for size, ratio and token.
@@ -106,7 +107,7 @@ func (p *Part) Read(buf []byte) (int, error) {
 		return 0, document.OverLimit("%s: more than %d bytes", p.file.Name, min(p.read, p.archive.read)-1)
 	case p.read > archive.RatioFreeBytes && uint64(p.read) > archive.MaxRatio*max(p.file.CompressedSize64, 1):
 		return 0, document.OverLimit("%s is compressed more than %d-fold", p.file.Name, archive.MaxRatio)
-	case p.token > maxXMLToken:
+	case p.token > maxXMLToken && !p.binary:
 		return 0, document.OverLimit("%s: a single element of more than %d bytes", p.file.Name, maxXMLToken)
 	}
 	if err != nil && !errors.Is(err, io.EOF) {
@@ -122,6 +123,21 @@ func (p *Part) Advance(ctx context.Context, in *document.Input) error {
 
 // Close ends the reading of the part.
 func (p *Part) Close() { _ = p.src.Close() }
+
+// Bytes reads a part that is no XML whole; nil when the archive has none of that name. Errors: LIMIT_EXCEEDED above most bytes, CORRUPT.
+func (a *Archive) Bytes(name string, most int64) ([]byte, error) {
+	p, err := a.Open(name)
+	if err != nil || p == nil {
+		return nil, err
+	}
+	defer p.Close()
+	p.binary = true
+	data, err := io.ReadAll(io.LimitReader(p, most+1))
+	if err == nil && int64(len(data)) > most {
+		err = document.OverLimit("%s has more than %d bytes", name, most)
+	}
+	return data, err
+}
 
 // Visitor is told what a part holds, in order. Names are local: prefixes differ between programs.
 type Visitor interface {
@@ -239,13 +255,15 @@ type Relations struct {
 	Attributes
 	ByKind map[string]string // the last word of the type → the first target of that type
 	ByID   map[string]string
-	base   string
+	// Objects are the parts that are files of other formats, by id.
+	Objects map[string]string
+	base    string
 }
 
 // RelationsOf reads the relationships of an OOXML part; "": those of the package.
 func (a *Archive) RelationsOf(name string) (*Relations, error) {
 	dir, file := path.Split(name)
-	r := &Relations{base: dir, ByKind: map[string]string{}, ByID: map[string]string{}}
+	r := &Relations{base: dir, ByKind: map[string]string{}, ByID: map[string]string{}, Objects: map[string]string{}}
 	return r, a.Visit(path.Join(dir, "_rels", file+".rels"), r)
 }
 
@@ -264,6 +282,9 @@ func (r *Relations) Start(name string, attrs []xml.Attr) error {
 		r.ByKind[kind] = target
 	}
 	r.ByID[Attr(attrs, "Id")] = target
+	if kind == "package" || kind == "oleObject" {
+		r.Objects[Attr(attrs, "Id")] = target
+	}
 	return nil
 }
 

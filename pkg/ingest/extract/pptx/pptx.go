@@ -13,7 +13,7 @@ import (
 )
 
 // Read reads the slides in the order in which they are shown, each as a page: its title as a heading, its text and tables, then what its
-// charts and diagrams say, then its notes.
+// charts, diagrams and embedded files say, then its notes.
 // Hidden slides are read too: they are part of the file that was given.
 func Read(ctx context.Context, in *document.Input, out *document.Sink) (ingest.Extraction, error) {
 	a, err := office.Open(in)
@@ -35,7 +35,7 @@ func Read(ctx context.Context, in *document.Input, out *document.Sink) (ingest.E
 		if err := ctx.Err(); err != nil {
 			return ingest.Extraction{}, err
 		}
-		if err := readSlide(a, rels.ByID[id], i+1, out); err != nil {
+		if err := readSlide(ctx, a, rels.ByID[id], i+1, in, out); err != nil {
 			return ingest.Extraction{}, err
 		}
 		in.Progress(i+1, len(show.slides))
@@ -48,7 +48,7 @@ func Read(ctx context.Context, in *document.Input, out *document.Sink) (ingest.E
 }
 
 // readSlide reads one slide and its notes.
-func readSlide(a *office.Archive, name string, page int, out *document.Sink) error {
+func readSlide(ctx context.Context, a *office.Archive, name string, page int, in *document.Input, out *document.Sink) error {
 	if name == "" {
 		return nil
 	}
@@ -60,7 +60,7 @@ func readSlide(a *office.Archive, name string, page int, out *document.Sink) err
 	if err := a.Visit(name, &slide{out: out, page: page, graphics: graphics}); err != nil {
 		return err
 	}
-	if err := graphics.Send(out, page); err != nil {
+	if err := graphics.Send(ctx, in, out, page); err != nil {
 		return err
 	}
 	return a.Visit(rels.ByKind["notesSlide"], &slide{out: out, page: page, notes: true})

@@ -3,6 +3,7 @@ package rtf
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -13,6 +14,7 @@ import (
 	"github.com/millweir/millweir/pkg/ingest"
 	"github.com/millweir/millweir/pkg/ingest/extract/charset"
 	"github.com/millweir/millweir/pkg/ingest/extract/document"
+	"github.com/millweir/millweir/pkg/ingest/extract/ole"
 )
 
 const (
@@ -35,18 +37,21 @@ var fontPages = map[int]int{
 
 // dropped are the groups whose content is no text of the document; so are all that begin with \*.
 var dropped = map[string]bool{
-	"colortbl": true, "pict": true, "objdata": true, "objclass": true, "objname": true, "objalias": true, "shprslt": true, "sp": true, "fldinst": true, "themedata": true, "datafield": true, "listtable": true, "listoverridetable": true,
+	"colortbl": true, "pict": true, "objclass": true, "objname": true, "objalias": true, "shprslt": true, "sp": true, "fldinst": true, "themedata": true, "datafield": true, "listtable": true, "listoverridetable": true,
 	"revtbl": true, "rsidtbl": true, "generator": true, "xmlnstbl": true, "bkmkstart": true, "bkmkend": true, "atnid": true, "atnauthor": true,
 	"annotation": true, "nonshppict": true, "filetbl": true, "listtext": true, "pntext": true, "xe": true, "tc": true, "template": true,
 }
+
+// objectData is the group of an embedded object's bytes.
+const objectData = "objdata"
 
 // margins are the groups of headers and footers.
 var margins = map[string]bool{
 	"header": true, "headerl": true, "headerr": true, "headerf": true, "footer": true, "footerl": true, "footerr": true, "footerf": true,
 }
 
-// Read reads the text of a file as a program shows it: paragraphs, headings by outline level or style, lists, tables, text boxes, and
-// what is shown of embedded objects. Hidden and deleted text is dropped; headers and footers too, unless they are asked for or are all
+// Read reads the text of a file as a program shows it: paragraphs, headings by outline level or style, lists, tables, text boxes, what is
+// shown of embedded objects, and the files that these are, behind the paragraph or table that they stand in. Hidden and deleted text is dropped; headers and footers too, unless they are asked for or are all
 // text that there is.
 func Read(ctx context.Context, in *document.Input, out *document.Sink) (ingest.Extraction, error) {
 	r := &reader{ctx: ctx, in: in, out: out, src: bufio.NewReaderSize(in.Stream(), 32<<10), fonts: map[int]int{}, styles: map[int]int{}, page: 1252}
@@ -75,6 +80,7 @@ const (
 	toInfo   // of a document: nothing but its title is taken
 	toShape  // of a drawing: nothing but the text in it is taken
 	toMargin // a header or footer
+	toObject // the bytes of an embedded object, in hexadecimal
 )
 
 // state is what a group has; its end restores that of the group around it.
@@ -112,6 +118,10 @@ type reader struct {
 
 	margin strings.Builder // of all headers and footers
 
+	object  []byte     // of the embedded object being read
+	half    int        // hexadecimal digits of its last byte: 0 or 1
+	objects []ole.File // that were read since the last paragraph
+
 	bytes []byte   // of the code page, not decoded yet
 	units []uint16 // of \u, not decoded yet
 	text  strings.Builder
@@ -141,8 +151,14 @@ func (r *reader) run() error {
 			continue
 		case '}':
 			r.decode()
-			if r.to == toStyles {
+			switch r.to {
+			case toStyles:
 				r.defined()
+			case toObject:
+				if n := len(r.stack); n == 0 || r.stack[n-1].to != toObject {
+					r.embedded()
+				}
+			default:
 			}
 			if n := len(r.stack); n > 0 && r.to == toBody && r.stack[n-1].to == toShape {
 				if err := r.paragraph(); err != nil {
@@ -162,6 +178,10 @@ func (r *reader) run() error {
 			err = r.control()
 		case '\r', '\n', 0:
 		default:
+			if r.to == toObject {
+				r.hex(c)
+				break
+			}
 			err = r.literal(c)
 		}
 		if err != nil {
@@ -217,6 +237,57 @@ func (r *reader) control() error {
 	return err
 }
 
+// raw takes or passes over bytes that are no text.
+func (r *reader) raw(n int) error {
+	taken := 0
+	if r.to == toObject {
+		room := max(min(n, ole.MaxBytes+1-len(r.object)), 0)
+		piece, err := io.ReadAll(io.LimitReader(r.src, int64(room)))
+		r.object, taken = append(r.object, piece...), len(piece)
+		if err != nil || taken < room {
+			r.read += int64(taken)
+			return cmp.Or(err, io.ErrUnexpectedEOF)
+		}
+	}
+	skipped, err := r.src.Discard(n - taken)
+	r.read += int64(taken + skipped)
+	return err
+}
+
+// hex takes one digit of an embedded object.
+func (r *reader) hex(c byte) {
+	digit := strings.IndexByte("0123456789abcdef", c|0x20)
+	if digit < 0 || len(r.object) > ole.MaxBytes {
+		return
+	}
+	if r.half = 1 - r.half; r.half == 1 {
+		r.object = append(r.object, byte(digit)<<4)
+		return
+	}
+	r.object[len(r.object)-1] |= byte(digit)
+}
+
+// maxObjects bounds the objects of one paragraph or table, which are held.
+const maxObjects = 16
+
+// embedded ends an embedded object.
+func (r *reader) embedded() {
+	data := r.object
+	r.object, r.half = nil, 0
+	if r.hidden {
+		return
+	}
+	held := 0
+	for _, f := range r.objects {
+		held += len(f.Data)
+	}
+	if f, ok := ole.UnpackOld(data); ok && len(data) <= ole.MaxBytes && held <= ole.MaxBytes && len(r.objects) < maxObjects {
+		r.objects = append(r.objects, f)
+	} else if ok {
+		r.out.Warn("the embedded file %q was not read: at most %d files of %d bytes together are read in one place", f.Name, maxObjects, ole.MaxBytes)
+	}
+}
+
 // symbol reads a control symbol.
 func (r *reader) symbol(c byte) error {
 	switch c {
@@ -250,6 +321,10 @@ func (r *reader) symbol(c byte) error {
 func (r *reader) word(word string, n int, has bool) error {
 	if r.starred {
 		r.starred = false
+		if word == objectData && r.to == toBody {
+			r.to = toObject
+			return nil
+		}
 		if r.to = toNowhere; inShape(word) && len(r.stack) > 0 && r.stack[len(r.stack)-1].to == toBody {
 			r.to = toShape
 		}
@@ -276,9 +351,7 @@ func (r *reader) word(word string, n int, has bool) error {
 			r.to = toTitle
 		}
 	case "bin": // raw bytes follow
-		skipped, err := r.src.Discard(max(n, 0))
-		r.read += int64(skipped)
-		return err
+		return r.raw(max(n, 0))
 	case "u":
 		r.unicode(n)
 	case "uc":
@@ -346,6 +419,8 @@ func (r *reader) format(word string, on bool) error {
 		switch {
 		case dropped[word]:
 			r.to = toNowhere
+		case word == objectData && r.to == toBody:
+			r.to = toObject
 		case margins[word] && r.to == toBody:
 			r.to = toMargin
 		}
@@ -459,7 +534,7 @@ func (r *reader) add(text string) {
 		if !r.hidden && r.margin.Len() < maxMargin {
 			r.margin.WriteString(text)
 		}
-	case toNowhere, toFonts, toInfo, toShape:
+	case toNowhere, toFonts, toInfo, toShape, toObject:
 	}
 }
 
@@ -521,7 +596,17 @@ func (r *reader) send() error {
 	case r.list:
 		b.Kind = ingest.BlockList
 	}
-	return r.out.Block(b)
+	if err := r.out.Block(b); err != nil {
+		return err
+	}
+	objects := r.objects
+	r.objects = nil
+	for _, f := range objects {
+		if err := f.Read(r.ctx, r.in, r.out, 0); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (r *reader) endCell() error {

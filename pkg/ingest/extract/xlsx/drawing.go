@@ -1,6 +1,7 @@
 package xlsx
 
 import (
+	"context"
 	"encoding/xml"
 	"strings"
 
@@ -10,14 +11,7 @@ import (
 )
 
 // readBeside reads what stands beside the rows of a sheet.
-func readBeside(a *office.Archive, sheet string, in *document.Input, out *document.Sink) error {
-	if sheet == "" {
-		return nil
-	}
-	rels, err := a.RelationsOf(sheet)
-	if err != nil {
-		return err
-	}
+func readBeside(ctx context.Context, a *office.Archive, rels *office.Relations, in *document.Input, out *document.Sink) error {
 	if drawing := rels.ByKind["drawing"]; drawing != "" {
 		inside, err := a.RelationsOf(drawing)
 		if err != nil {
@@ -27,7 +21,7 @@ func readBeside(a *office.Archive, sheet string, in *document.Input, out *docume
 		if err := a.Visit(drawing, &paragraphs{out: out, ends: "p", graphics: graphics}); err != nil {
 			return err
 		}
-		if err := graphics.Send(out, 0); err != nil {
+		if err := graphics.Send(ctx, in, out, 0); err != nil {
 			return err
 		}
 	}

@@ -18,8 +18,8 @@ import (
 const maxColumns = 1024
 
 // Read reads the sheets in their order, row by row: each begins with its name as a heading, and its first row stands above every piece.
-// Dates are written as 2006-01-02 15:04:05, shares in percent, other numbers without their format. Text boxes, charts and diagrams follow
-// the rows of their sheet. Hidden sheets are read with in.Limits.HiddenSheets only, comments on cells with in.Limits.Comments.
+// Dates are written as 2006-01-02 15:04:05, shares in percent, other numbers without their format. Text boxes, charts, diagrams and
+// embedded files follow the rows of their sheet. Hidden sheets are read with in.Limits.HiddenSheets only, comments on cells with in.Limits.Comments.
 func Read(ctx context.Context, in *document.Input, out *document.Sink) (ingest.Extraction, error) {
 	a, err := office.Open(in)
 	if err != nil {
@@ -46,14 +46,22 @@ func Read(ctx context.Context, in *document.Input, out *document.Sink) (ingest.E
 			out.Warn("the hidden sheet %q was not read", s.name)
 			continue
 		}
-		r := &sheetReader{ctx: ctx, book: book, formats: formats, texts: texts, out: out, name: s.name, table: document.TableWriter{Out: out}}
-		if err := a.Visit(rels.ByID[s.relation], r); err != nil {
+		part := rels.ByID[s.relation]
+		beside, err := a.RelationsOf(part)
+		if err != nil {
+			return ingest.Extraction{}, err
+		}
+		r := &sheetReader{ctx: ctx, book: book, formats: formats, texts: texts, out: out, name: s.name, table: document.TableWriter{Out: out}, graphics: a.GraphicsOf(beside)}
+		if err := a.Visit(part, r); err != nil {
 			return ingest.Extraction{}, err
 		}
 		if err := r.table.Flush(); err != nil {
 			return ingest.Extraction{}, err
 		}
-		if err := readBeside(a, rels.ByID[s.relation], in, out); err != nil {
+		if err := r.graphics.Send(ctx, in, out, 0); err != nil {
+			return ingest.Extraction{}, err
+		}
+		if err := readBeside(ctx, a, beside, in, out); err != nil {
 			return ingest.Extraction{}, err
 		}
 		in.Progress(i+1, len(book.sheets))
@@ -173,6 +181,8 @@ type sheetReader struct {
 	value  strings.Builder
 	inside bool // of a value or an inline text
 	drop   office.Dropped
+
+	graphics *office.Graphics
 }
 
 // Start implements office.Visitor.
@@ -191,6 +201,8 @@ func (r *sheetReader) Start(name string, attrs []xml.Attr) error {
 		r.value.Reset()
 	case "v", "t":
 		r.inside = true
+	default:
+		r.graphics.Start(name, attrs)
 	}
 	return nil
 }
