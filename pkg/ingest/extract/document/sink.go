@@ -59,6 +59,18 @@ func (s *Sink) Block(b ingest.Block) error {
 	return nil
 }
 
+// Inside returns what takes the blocks of a file that the document embeds on that page (0: it has none): its headings become paragraphs, for
+// what stands behind it belongs to the document's own heading.
+func (s *Sink) Inside(page int) func(ingest.Block) error {
+	return func(b ingest.Block) error {
+		b.Page = page
+		if b.Kind == ingest.BlockHeading {
+			b.Kind, b.Level = ingest.BlockParagraph, 0
+		}
+		return s.Block(b)
+	}
+}
+
 // Warn notes what the text is without, for the user.
 func (s *Sink) Warn(format string, args ...any) {
 	if len(s.Warnings) < ingest.MaxWarnings {

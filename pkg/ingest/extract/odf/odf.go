@@ -4,6 +4,9 @@ package odf
 import (
 	"context"
 	"encoding/xml"
+	"errors"
+	"path"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -20,7 +23,7 @@ const (
 )
 
 // Read reads content.xml from its start: headings, paragraphs, lists and tables in their order, footnotes where they are referred to.
-// Deleted text and comments are dropped. A slide is a page; a sheet begins with its name as a heading.
+// Charts and documents within the document (objects) are read behind what they stand in. Deleted text and comments are dropped. A slide is a page; a sheet begins with its name as a heading.
 func Read(ctx context.Context, in *document.Input, out *document.Sink) (ingest.Extraction, error) {
 	a, err := office.Open(in)
 	if err != nil {
@@ -41,8 +44,11 @@ func Read(ctx context.Context, in *document.Input, out *document.Sink) (ingest.E
 		return ingest.Extraction{}, document.Corrupt("the archive has no content.xml")
 	}
 	defer part.Close()
-	c := &content{ctx: ctx, in: in, out: out, part: part, hidden: map[string]bool{}}
+	c := &content{ctx: ctx, in: in, out: out, archive: a, part: part, hidden: map[string]bool{}}
 	if err := part.Walk(c); err != nil {
+		return ingest.Extraction{}, err
+	}
+	if err := c.sendObjects(); err != nil {
 		return ingest.Extraction{}, err
 	}
 	for _, note := range c.notes {
@@ -74,10 +80,14 @@ type paragraph struct {
 
 // content visits content.xml.
 type content struct {
-	ctx  context.Context //nolint:containedctx // lives for one document
-	in   *document.Input
-	out  *document.Sink
-	part *office.Part
+	ctx     context.Context //nolint:containedctx // lives for one document
+	in      *document.Input
+	out     *document.Sink
+	archive *office.Archive
+	part    *office.Part
+	object  bool     // the part is an object of the document: a chart, or a document of its own
+	objects []string // folders of the objects that were met
+	sent    int      // of them
 
 	drop     office.Dropped
 	page     int // of a presentation
@@ -133,7 +143,7 @@ func (c *content) hiddenSheet(name string, attrs []xml.Attr) bool {
 
 // Start implements office.Visitor.
 func (c *content) Start(name string, attrs []xml.Attr) error {
-	if c.drop.Start(name, dropped(name) || marginal(attrs) || c.hiddenSheet(name, attrs)) {
+	if c.drop.Start(name, dropped(name) && !(c.object && name == "title") || marginal(attrs) || c.hiddenSheet(name, attrs)) {
 		return nil
 	}
 	switch name {
@@ -171,8 +181,37 @@ func (c *content) Start(name string, attrs []xml.Attr) error {
 		if isTitle {
 			c.title++
 		}
+	case "object":
+		folder := path.Clean(office.Attr(attrs, "href"))
+		if !c.object && len(c.objects) < maxCells && !slices.Contains(c.objects, folder) {
+			c.objects = append(c.objects, folder)
+		}
 	default:
 		return c.startTable(name, attrs)
+	}
+	return nil
+}
+
+// sendObjects sends what the objects that were met say, each once, behind the paragraph or table that they stand in. Their headings become
+// paragraphs, and objects within them are not read.
+func (c *content) sendObjects() error {
+	if len(c.open) > 0 || c.tables > 0 {
+		return nil
+	}
+	for ; c.sent < len(c.objects); c.sent++ {
+		part, err := c.archive.Open(path.Join(c.objects[c.sent], "content.xml"))
+		if err != nil {
+			return err
+		}
+		if part == nil {
+			continue
+		}
+		out := document.NewSink(c.in.Limits, c.out.Inside(c.page))
+		err = part.Walk(&content{ctx: c.ctx, in: c.in, out: out, archive: c.archive, part: part, object: true, hidden: map[string]bool{}})
+		part.Close()
+		if err != nil {
+			return err
+		}
 	}
 	return nil
 }
@@ -217,7 +256,7 @@ func (c *content) End(name string) error {
 	}
 	switch name {
 	case "h", "p":
-		return c.endParagraph()
+		return errors.Join(c.endParagraph(), c.sendObjects())
 	case "list":
 		c.lists = max(c.lists-1, 0)
 	case "note-citation":
@@ -237,7 +276,7 @@ func (c *content) End(name string) error {
 		return c.endRow()
 	case "table":
 		if c.tables--; c.tables == 0 {
-			return c.table.Flush()
+			return errors.Join(c.table.Flush(), c.sendObjects())
 		}
 		c.tables = max(c.tables, 0)
 	}

@@ -1,6 +1,7 @@
 package odf_test
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -51,6 +52,29 @@ func TestSlides(t *testing.T) {
 	require.Equal(t, []string{"## Title", "p text", "p note", "p second"}, extracttest.Lines(blocks))
 	require.Equal(t, 2, ex.Pages)
 	require.Equal(t, 2, blocks[3].Page)
+}
+
+// A chart and a sheet are folders of their own in the archive; each is read once, in its place, and none within another.
+func TestObjectsAreReadInTheirPlace(t *testing.T) {
+	t.Parallel()
+	const whole = `<office:document-content><office:body>%s</office:body></office:document-content>`
+	row := func(cells ...string) string {
+		out := `<table:table-row>`
+		for _, c := range cells {
+			out += `<table:table-cell><text:p>` + c + `</text:p></table:table-cell>`
+		}
+		return out + `</table:table-row>`
+	}
+	frame := func(folder string) string {
+		return `<draw:frame><draw:object xlink:href="./` + folder + `"/><draw:image xlink:href="./ObjectReplacements/` + folder + `"/><svg:title>ALT</svg:title></draw:frame>`
+	}
+	chart := `<office:chart><chart:chart><chart:title><text:p>Sales</text:p></chart:title><table:table table:name="local-table">` + row("", "North") + row("2024", "4.3") + `</table:table>` + frame("Object 1") + `</chart:chart></office:chart>`
+	sheet := `<office:spreadsheet><text:h>Inner</text:h><table:table table:name="S">` + row("a", "b") + `</table:table></office:spreadsheet>`
+	body := `<office:text><text:h text:outline-level="1">Head</text:h><text:p>before` + frame("Object 1") + `</text:p><text:p>after` + frame("Object 1") + frame("Missing") + frame("../x") + `</text:p>` +
+		`<table:table><table:table-row><table:table-cell><text:p>x` + frame("Object 2") + `</text:p></table:table-cell><table:table-cell><text:p>y</text:p></table:table-cell></table:table-row></table:table><text:p>end</text:p></office:text>`
+	data := extracttest.ZipOf(t, "content.xml", fmt.Sprintf(whole, body), "Object 1/content.xml", fmt.Sprintf(whole, chart), "Object 2/content.xml", fmt.Sprintf(whole, sheet))
+	extracttest.RequireLines(t, odf.Read, document.TypeODT, data,
+		"# Head", "p before", "p Sales", "t | North\n2024 | 4.3", "p after", "t x | y", "p Inner", "t a | b", "p end")
 }
 
 // OpenOffice 1 and 2 name the type of each part; any other declaration is refused.

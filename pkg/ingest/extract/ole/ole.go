@@ -143,20 +143,13 @@ func (r *reader) text() string {
 	return out
 }
 
-// Read reads a file in the place where a document embeds it, on that page, below its name where a person gave it one. Its headings become
-// paragraphs: what stands behind it belongs to the document's own heading. A file that cannot be read is a warning.
+// Read reads a file in the place where a document embeds it, on that page, below its name where a person gave it one. A file that cannot be read is a warning.
 func (f File) Read(ctx context.Context, in *document.Input, out *document.Sink, page int) error {
 	level := 0
 	if f.Named {
 		level = 1
 	}
-	return Inside(ctx, in, out, f.Name, f.Data, level, func(b ingest.Block) error {
-		b.Page = page
-		if b.Kind == ingest.BlockHeading {
-			b.Kind, b.Level = ingest.BlockParagraph, 0
-		}
-		return out.Block(b)
-	})
+	return Inside(ctx, in, out, f.Name, f.Data, level, out.Inside(page))
 }
 
 // Inside reads a file that a document carries and passes its blocks to emit; out is told what it lacks and which readers there were.
