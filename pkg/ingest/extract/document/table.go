@@ -1,6 +1,7 @@
 package document
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/millweir/millweir/pkg/ingest"
@@ -53,6 +54,15 @@ func (t *TableWriter) Row(cells []string) error {
 	}
 	t.rows.WriteString(line)
 	return nil
+}
+
+// TitleRow returns a row of which own cells are the document's and the others repeat them. A single one that takes all columns is a title
+// within the table: it stands once.
+func TitleRow(row []string, own int) []string {
+	if own == 1 && len(slices.Compact(slices.Clone(row))) == 1 {
+		return row[:1]
+	}
+	return row
 }
 
 // Flush sends what was gathered.

@@ -43,6 +43,7 @@ type docxBody struct {
 	above    []string // the row before, for cells that are merged with those above
 	cell     strings.Builder
 	span     int  // columns that the cell takes
+	own      int  // cells of the row, however many columns they take
 	merged   bool // with the cell above
 	inRunPrs bool
 	formula  formula
@@ -302,6 +303,7 @@ func (d *docxBody) endTable(name string) error {
 		for range max(d.span, 1) {
 			d.cells = append(d.cells, text)
 		}
+		d.own++
 		d.cell.Reset()
 		if len(d.cells) < 1024 {
 			return nil
@@ -312,13 +314,13 @@ func (d *docxBody) endTable(name string) error {
 			d.cells = append(d.cells, d.cell.String())
 			d.cell.Reset()
 		}
-		cells := d.cells
-		d.cells = nil
+		cells, own := d.cells, d.own
+		d.cells, d.own = nil, 0
 		if len(cells) == 0 {
 			return nil
 		}
 		d.above = slices.Clone(cells)
-		return d.table.Row(cells)
+		return d.table.Row(document.TitleRow(cells, own))
 	case "tbl":
 		d.tables--
 		return d.table.Flush()

@@ -104,6 +104,16 @@ func TestCellsThatTakeMoreThanOnePlace(t *testing.T) {
 	require.Equal(t, "wide | wide | tall\na | b | tall\n | c | tall\nd"+strings.Repeat(" | e", maxSpan), blocks[0].Text)
 }
 
+// A cell that is a row by itself says what the table, or what follows in it, is about.
+func TestACellThatTakesAWholeRow(t *testing.T) {
+	t.Parallel()
+	wide := func(text string) string {
+		return tr(tc(`<w:tcPr><w:gridSpan w:val="2"/></w:tcPr>` + p(r(text))))
+	}
+	body := tbl(wide("Title"), tr(tc(p(r("a"))), tc(p(r("b")))), wide("part"), tr(`<w:trPr><w:gridBefore w:val="1"/></w:trPr>`, tc(p(r("2")))))
+	extracttest.RequireLines(t, Read, document.TypeDOCX, extracttest.DocxOf(t, strings.NewReader(body)), "p Title", "t a | b\npart\n | 2")
+}
+
 func TestFormulasAreNotGluedTogether(t *testing.T) {
 	t.Parallel()
 	m := func(text string) string { return "<m:r><m:t>" + text + "</m:t></m:r>" }

@@ -105,6 +105,7 @@ type content struct {
 	row      []string
 	cell     strings.Builder
 	repeat   int
+	own      int             // cells of the row that are not covered
 	covering bool            // the cell being read covers others
 	spread   string          // text of the cell that covers the ones behind it
 	sheet    string          // name of a sheet without rows so far
@@ -236,6 +237,7 @@ func (c *content) startTable(name string, attrs []xml.Attr) error {
 			c.cell.Reset()
 			if name == "table-cell" {
 				c.spread = ""
+				c.own += c.repeat
 			}
 			c.covering = name == "table-cell" && office.Attr(attrs, "number-columns-spanned") > "1"
 		}
@@ -347,7 +349,8 @@ func (c *content) endRow() error {
 	if c.tables != 1 || len(row) == 0 {
 		return nil
 	}
-	c.row, c.spread = nil, ""
+	own := c.own
+	c.row, c.spread, c.own = nil, "", 0
 	for len(row) > 1 && row[len(row)-1] == "" {
 		row = row[:len(row)-1]
 	}
@@ -360,7 +363,7 @@ func (c *content) endRow() error {
 			return err
 		}
 	}
-	return c.table.Row(row)
+	return c.table.Row(document.TitleRow(row, own))
 }
 
 // endParagraph puts a paragraph where it belongs: a note, a cell, or a block.

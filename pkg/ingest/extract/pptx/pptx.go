@@ -103,6 +103,7 @@ type slide struct {
 	table *document.TableWriter
 	cells []string
 	cell  strings.Builder
+	own   int  // cells of the row that are not covered
 	span  bool // the cell is covered by the one before it
 }
 
@@ -153,13 +154,16 @@ func (s *slide) End(name string) error {
 		if s.span && s.cell.Len() == 0 && len(s.cells) > 0 {
 			s.cell.WriteString(s.cells[len(s.cells)-1])
 		}
+		if !s.span {
+			s.own++
+		}
 		s.cells = append(s.cells, s.cell.String())
 		s.cell.Reset()
 	case "tr":
-		cells := s.cells
-		s.cells = nil
+		cells, own := s.cells, s.own
+		s.cells, s.own = nil, 0
 		if s.table != nil && len(cells) > 0 {
-			return s.table.Row(cells)
+			return s.table.Row(document.TitleRow(cells, own))
 		}
 	case "tbl":
 		if table := s.table; table != nil {
