@@ -145,7 +145,10 @@ func reservePorts(n int) (int, error) {
 
 // holdPorts reserves n ports from one on, or none of them.
 func holdPorts(first, n int) error {
-	dir := filepath.Join(os.TempDir(), fmt.Sprintf("millweir-ports-%d", os.Getuid()))
+	dir, err := installed.InCache("ports") // one for all processes: their temp folders differ
+	if err != nil {
+		return err
+	}
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}

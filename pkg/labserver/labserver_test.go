@@ -216,6 +216,14 @@ func TestPortsAreReservedTogether(t *testing.T) {
 	require.NotErrorIs(t, holdPorts(taken-1, 1), syscall.EWOULDBLOCK, "what was held before the taken one is given back")
 }
 
+// Each test process has a temp folder of its own (Main): what one has reserved no other may pick.
+func TestPortsAreReservedWhateverTheTempFolder(t *testing.T) { //nolint:paralleltest // it changes the environment
+	first, err := reservePorts(1)
+	require.NoError(t, err)
+	t.Setenv("TMPDIR", t.TempDir())
+	require.ErrorIs(t, holdPorts(first, 1), syscall.EWOULDBLOCK)
+}
+
 func TestServerThatDiesShowsItsLog(t *testing.T) {
 	t.Parallel()
 	NeedServers(t)
