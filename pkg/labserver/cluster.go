@@ -80,7 +80,7 @@ func (c *Cluster) start(ctx context.Context, replica bool) error {
 
 // startNode starts a node on its own; the port of the bus is chosen as the other, 10,000 more may be too many.
 func startNode(ctx context.Context, timeout string) (*Server, error) {
-	bus, err := reservePorts(1)
+	bus, err := ReservePorts(1)
 	if err != nil {
 		return nil, err
 	}

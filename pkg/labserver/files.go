@@ -132,8 +132,8 @@ func lockFile(path string, how int) (*os.File, error) {
 	return f, nil
 }
 
-// reservePorts picks n consecutive free ports, returns the first and keeps other test processes from picking any while we live.
-func reservePorts(n int) (int, error) {
+// ReservePorts picks n consecutive free ports of loopback, returns the first and keeps other test processes from picking any while we live.
+func ReservePorts(n int) (int, error) {
 	for range 500 {
 		first := portFrom + rand.IntN(portTo-portFrom-n+1)
 		if err := holdPorts(first, n); err == nil {

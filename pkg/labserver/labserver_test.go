@@ -187,7 +187,7 @@ func TestDetachedServerIsFoundAgain(t *testing.T) {
 func TestTakenPortIsNamed(t *testing.T) {
 	t.Parallel()
 	NeedServers(t)
-	first, err := reservePorts(rabbitPorts)
+	first, err := ReservePorts(rabbitPorts)
 	require.NoError(t, err)
 	for kind, port := range map[Kind]int{KindRedis: first, KindRabbitMQ: first + rabbitPrometheus} {
 		t.Run(string(kind), func(t *testing.T) {
@@ -204,7 +204,7 @@ func TestTakenPortIsNamed(t *testing.T) {
 // A server of several ports never gets one beside a port that somebody else has: nobody looks for another then.
 func TestPortsAreReservedTogether(t *testing.T) {
 	t.Parallel()
-	first, err := reservePorts(rabbitPorts)
+	first, err := ReservePorts(rabbitPorts)
 	require.NoError(t, err)
 	require.ErrorIs(t, holdPorts(first+rabbitPorts-1, 1), syscall.EWOULDBLOCK, "the last one is held too")
 
@@ -218,7 +218,7 @@ func TestPortsAreReservedTogether(t *testing.T) {
 
 // Each test process has a temp folder of its own (Main): what one has reserved no other may pick.
 func TestPortsAreReservedWhateverTheTempFolder(t *testing.T) { //nolint:paralleltest // it changes the environment
-	first, err := reservePorts(1)
+	first, err := ReservePorts(1)
 	require.NoError(t, err)
 	t.Setenv("TMPDIR", t.TempDir())
 	require.ErrorIs(t, holdPorts(first, 1), syscall.EWOULDBLOCK)

@@ -44,12 +44,12 @@ func (c *RabbitCluster) start(ctx context.Context, dir string) (err error) {
 		return err
 	}
 	peers := &rabbitPeers{cookie: rand.Text()}
-	if peers.epmd, err = reservePorts(1); err != nil {
+	if peers.epmd, err = ReservePorts(1); err != nil {
 		return err
 	}
 	ports := make([]int, rabbitNodes)
 	for i := range ports {
-		if ports[i], err = reservePorts(rabbitPorts); err != nil {
+		if ports[i], err = ReservePorts(rabbitPorts); err != nil {
 			return err
 		}
 		peers.nodes = append(peers.nodes, rabbitNode(ports[i]))

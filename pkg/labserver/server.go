@@ -315,7 +315,7 @@ func (s *Server) choosePort() error {
 	port := s.opts.Port
 	if port == 0 {
 		var err error
-		if port, err = reservePorts(max(s.class.ports, 1)); err != nil {
+		if port, err = ReservePorts(max(s.class.ports, 1)); err != nil {
 			return err
 		}
 	}

@@ -9,7 +9,6 @@ import (
 	"encoding/pem"
 	"fmt"
 	"math/big"
-	mathrand "math/rand/v2"
 	"net"
 	"os"
 	"path/filepath"
@@ -45,34 +44,12 @@ func certificate(t *testing.T) (file string, roots *x509.CertPool) {
 	return file, roots
 }
 
-// freePorts are ports on which nobody listens, one after another: the broker, its controller, the secured listener.
-// They lie below those that the kernel gives to whoever asks for any, and outside the lab's, so that they stay free.
-func freePorts(t *testing.T) int {
-	t.Helper()
-	for range 100 {
-		port := 20_000 + mathrand.IntN(5_000)
-		free := true
-		for next := port; next <= port+2; next++ {
-			l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", next))
-			if err != nil {
-				free = false
-				break
-			}
-			require.NoError(t, l.Close())
-		}
-		if free {
-			return port
-		}
-	}
-	t.Fatal("no three free ports")
-	return 0
-}
-
 // A broker that wants TLS and a login, with each mechanism; a wrong password is no refusal of an event.
 func TestTLSAndLogins(t *testing.T) {
 	t.Parallel()
 	file, roots := certificate(t)
-	port := freePorts(t)
+	port, err := labserver.ReservePorts(3) // the broker's, its controller's, the secured listener's
+	require.NoError(t, err)
 	secured := fmt.Sprintf("127.0.0.1:%d", port+2)
 	plain := `org.apache.kafka.common.security.plain.PlainLoginModule required user_anna="plain-secret";`
 	scramModule := "org.apache.kafka.common.security.scram.ScramLoginModule required;"
