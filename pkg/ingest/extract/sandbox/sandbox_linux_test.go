@@ -99,10 +99,10 @@ func TestMemoryUpToTheLimitIsThere(t *testing.T) {
 	t.Parallel()
 	const limited, limitMB, outsideMB, heapMB = "MILLWEIR_TEST_LIMITED", 256, 96, 110
 	if os.Getenv(limited) == "" {
-		cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run", "^TestMemoryUpToTheLimitIsThere$")
+		cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.v", "-test.run", "^TestMemoryUpToTheLimitIsThere$")
 		cmd.Env = append(os.Environ(), limited+"=1")
-		out, err := cmd.CombinedOutput()
-		require.NoError(t, err, string(out[:min(len(out), 2000)]))
+		out, _ := cmd.CombinedOutput() // it may write no file, so that one that counts its coverage fails at its end
+		require.Contains(t, string(out[:min(len(out), 2000)]), "--- PASS")
 		return
 	}
 	require.NoError(t, limitSelf(limitMB))
