@@ -124,7 +124,7 @@ var rooms = []room{
 	{"pkg/ingest/extract/latex", []string{"pkg/ingest", "pkg/ingest/extract/charset", "pkg/ingest/extract/document", "pkg/ingest/extract/plaintext"}},
 	{"pkg/ingest/extract/code", []string{"pkg/ingest", "pkg/ingest/extract/charset", "pkg/ingest/extract/document"}},
 	{"pkg/ingest/extract/picture", []string{"pkg/ingest", "pkg/ingest/extract/document"}},
-	{"pkg/ingest/extract/pdf", []string{"pkg/ingest", "pkg/ingest/extract/document"}},
+	{"pkg/ingest/extract/pdf", []string{"pkg/ingest", "pkg/ingest/extract/document", "pkg/ingest/extract/ole"}},
 	{"pkg/ingest/extract/pdf/wasm", []string{"pkg/ingest/extract/formats", "pkg/ingest/extract/pdf"}},
 	{"pkg/ingest/extract/pdf/native", []string{"pkg/ingest/extract/formats", "pkg/ingest/extract/pdf"}},
 	{"pkg/ingest/extract/formats", []string{"pkg/ingest", "pkg/ingest/extract/code", "pkg/ingest/extract/csv", "pkg/ingest/extract/detect", "pkg/ingest/extract/document", "pkg/ingest/extract/docx", "pkg/ingest/extract/epub", "pkg/ingest/extract/html", "pkg/ingest/extract/latex", "pkg/ingest/extract/mail", "pkg/ingest/extract/markdown", "pkg/ingest/extract/notebook", "pkg/ingest/extract/odf", "pkg/ingest/extract/office", "pkg/ingest/extract/picture", "pkg/ingest/extract/plaintext", "pkg/ingest/extract/pptx", "pkg/ingest/extract/rtf", "pkg/ingest/extract/subtitles", "pkg/ingest/extract/xlsx", "pkg/ingest/extract/xmldoc"}},

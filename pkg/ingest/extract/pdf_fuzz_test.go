@@ -32,6 +32,7 @@ func FuzzPDF(f *testing.F) {
 	f.Cleanup(func() { require.NoError(f, p.Close()) })
 	f.Add(pdfgen.Text(2, 1))
 	f.Add(extracttest.SimplePDF("/Outlines<</First 6 0 R>>", "BT /F1 9 Tf 9 50 Td (inter\\255national) Tj ET"))
+	f.Add(attached("a.txt", "text", "b.bin", "\x00"))
 	f.Add(annotated("BT /F1 9 Tf 72 700 Td (a page) Tj ET", []string{"/Subtype/Widget/FT/Tx/T(f)/V(v)", "/Subtype/Stamp/AP<</N 9 0 R>>"}, "drawn"))
 	f.Add(drawn(ruling([]float64{70, 150, 330}, []float64{700, 680, 650}) + put(boldFont, 14, 75, 688, "a") + put(plainFont, 10, 155, 688, "b") + put(plainFont, 10, 75, 660, "c  d")))
 	f.Add(drawn(page("h1 Title", "text", "h3 Other", "text") + rows(plainFont, []float64{72, 200}, 300, 14, []string{"a", "1"}, []string{"b", "2"}, []string{"c", "3"})))

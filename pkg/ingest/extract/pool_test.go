@@ -250,3 +250,36 @@ func TestProgressCountsPages(t *testing.T) {
 	require.Equal(t, 40, ex.Pages)
 	require.Equal(t, 40, strings.Count(text.String(), "PAGEMARK"))
 }
+
+// attached is a PDF of one page that carries files (name, content, …).
+func attached(files ...string) []byte {
+	names, objects := "", ""
+	for i := 0; i < len(files); i += 2 {
+		spec, stream := 6+i, 7+i
+		names += fmt.Sprintf("(%02d) %d 0 R", i, spec)
+		objects += fmt.Sprintf("%d 0 obj<</Type/Filespec/F(%s)/UF(%s)/EF<</F %d 0 R>>>>endobj\n%d 0 obj<</Type/EmbeddedFile/Length %d>>stream\n%s\nendstream endobj\n",
+			spec, files[i], files[i], stream, stream, len(files[i+1]), files[i+1])
+	}
+	pdf := extracttest.SimplePDF("/Names<</EmbeddedFiles<</Names["+names+"]>>>>", "BT /F1 9 Tf 9 50 Td (the page) Tj ET")
+	return bytes.Replace(pdf, []byte("trailer"), []byte(objects+"trailer"), 1)
+}
+
+// The files that a PDF carries are read behind its pages, by both engines: a portfolio has nothing else to read.
+func TestFilesAttachedToAPDFAreRead(t *testing.T) {
+	t.Parallel()
+	inner := string(attached("deep.txt", "deep text"))
+	ex, blocks, err := readByBoth(t, extracttest.WriteTemp(t, "a.pdf", attached(
+		"invoice.xml", `<?xml version="1.0"?><invoice><total>17 euro</total></invoice>`, "notes.md", "# Head\n\ntext", "inner.pdf", inner, "data.bin", "\x00\x01\x02", "empty.txt", "",
+		"large.txt", strings.Repeat("a line of text\n", 2<<20))))
+	require.NoError(t, err)
+	lines := extracttest.Lines(blocks)
+	require.Equal(t, []string{"p the page", "# invoice.xml"}, lines[:2])
+	require.Contains(t, lines[2], "17 euro")
+	require.Equal(t, []string{"# notes.md", "# Head", "p text", "# inner.pdf", "p the page", "# deep.txt", "p deep text"}, lines[len(lines)-7:])
+	require.Len(t, ex.Warnings, 2)
+	require.Contains(t, ex.Warnings[0]+ex.Warnings[1], `"data.bin" was not read`)
+	require.Contains(t, ex.Warnings[0]+ex.Warnings[1], `"large.txt" was not read`)
+	for _, b := range blocks {
+		require.Equal(t, 1, b.Page, b.Text)
+	}
+}

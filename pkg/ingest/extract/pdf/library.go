@@ -20,7 +20,7 @@ type Engine interface {
 var ErrEngine = errors.New("the pdf reader")
 
 // Library is what reading a document asks of PDFium, in the words of go-pdfium: the text and the places of its characters, drawings,
-// annotations, the outline. Each method is a function of PDFium's, but for those that begin with a verb, which are go-pdfium's own.
+// annotations, the outline, attached files. Each method is a function of PDFium's, but for those that begin with a verb, which are go-pdfium's own.
 // A Library serves one document and one goroutine.
 type Library interface {
 	io.Closer
@@ -71,6 +71,11 @@ type Library interface {
 	FPDFBookmark_GetAction(*requests.FPDFBookmark_GetAction) (*responses.FPDFBookmark_GetAction, error)
 	FPDFAction_GetDest(*requests.FPDFAction_GetDest) (*responses.FPDFAction_GetDest, error)
 	FPDFDest_GetDestPageIndex(*requests.FPDFDest_GetDestPageIndex) (*responses.FPDFDest_GetDestPageIndex, error)
+
+	FPDFDoc_GetAttachmentCount(*requests.FPDFDoc_GetAttachmentCount) (*responses.FPDFDoc_GetAttachmentCount, error)
+	FPDFDoc_GetAttachment(*requests.FPDFDoc_GetAttachment) (*responses.FPDFDoc_GetAttachment, error)
+	FPDFAttachment_GetName(*requests.FPDFAttachment_GetName) (*responses.FPDFAttachment_GetName, error)
+	FPDFAttachment_GetFile(*requests.FPDFAttachment_GetFile) (*responses.FPDFAttachment_GetFile, error)
 
 	GetPageSize(*requests.GetPageSize) (*responses.GetPageSize, error)
 	RenderPageInDPI(*requests.RenderPageInDPI) (*responses.RenderPageInDPI, error)

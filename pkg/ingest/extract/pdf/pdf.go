@@ -31,7 +31,7 @@ const (
 	maxPageChars = 4 << 20
 )
 
-// Read reads a PDF page by page with PDFium's bulk text call.
+// Read reads a PDF page by page with PDFium's bulk text call, then the files that are attached to it.
 func Read(ctx context.Context, in *document.Input, out *document.Sink) (ingest.Extraction, error) {
 	engine, ok := in.Engine.(Engine)
 	if !ok {
@@ -52,6 +52,11 @@ func Read(ctx context.Context, in *document.Input, out *document.Sink) (ingest.E
 		return ingest.Extraction{}, err
 	}
 	if err := p.flow.close(); err != nil {
+		return ingest.Extraction{}, err
+	}
+	files := p.attachments()
+	p.close() // a file may be a PDF: there is one instance at a time
+	if err := p.readAttachments(ctx, files); err != nil {
 		return ingest.Extraction{}, err
 	}
 	return ingest.Extraction{Title: title, Pages: p.pages, Unread: p.unread}, nil

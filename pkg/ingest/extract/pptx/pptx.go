@@ -189,7 +189,7 @@ func (s *slide) paragraph() error {
 	bullet := s.bullet
 	s.bullet = false
 	switch {
-	case s.shape == "sldNum" || s.shape == "dt" || s.shape == "ftr" || s.shape == "hdr" || (s.notes && s.shape != "body"):
+	case s.shape == "sldNum" || s.shape == "dt" || s.shape == "ftr" || s.shape == "hdr" || s.shape == "sldImg":
 		return nil // what stands on every slide, and the picture of the slide above its notes
 	case s.table != nil:
 		if strings.TrimSpace(text) != "" && s.cell.Len() < document.MaxBlockBytes {

@@ -28,7 +28,7 @@ func show(t testing.TB, order []int, slides ...string) []byte {
 	parts = append(parts, "ppt/presentation.xml", "<p:presentation><p:sldIdLst>"+list.String()+"</p:sldIdLst></p:presentation>",
 		"ppt/_rels/presentation.xml.rels", "<Relationships>"+rels.String()+"</Relationships>",
 		"ppt/slides/_rels/slide1.xml.rels", `<Relationships><Relationship Id="n" Type="http://x/notesSlide" Target="../notesSlides/n1.xml"/></Relationships>`,
-		"ppt/notesSlides/n1.xml", "<p:notes>"+shape("sldImg", "no")+shape("body", "a note")+shape("sldNum", "1")+"</p:notes>")
+		"ppt/notesSlides/n1.xml", "<p:notes>"+shape("sldImg", "no")+shape("body", "a note")+shape("", "a box beside it")+shape("sldNum", "1")+"</p:notes>")
 	return extracttest.ZipOf(t, parts...)
 }
 
@@ -57,7 +57,7 @@ func TestSlidesComeInTheOrderOfTheShow(t *testing.T) {
 	ex, blocks, err := extracttest.ReadBytes(pptx.Read, data, document.TypePPTX)
 	require.NoError(t, err)
 	require.Equal(t, 2, ex.Pages)
-	require.Equal(t, []string{"# Second line", "l item", "p plain", "p wide", "t a b | c", "p new", "## First", "p text of one", "p a note"}, extracttest.Lines(blocks))
+	require.Equal(t, []string{"# Second line", "l item", "p plain", "p wide", "t a b | c", "p new", "## First", "p text of one", "p a note", "p a box beside it"}, extracttest.Lines(blocks))
 	for i, b := range blocks {
 		require.Equal(t, 1+i/6, b.Page, "%v", b)
 	}
@@ -76,7 +76,7 @@ func TestPresentationsThatAreDamagedOrTooLong(t *testing.T) {
 	ex, blocks, err := extracttest.ReadBytes(pptx.Read, show(t, []int{7, 1}, shape("", "x")), document.TypePPTX)
 	require.NoError(t, err, "a slide that is listed and not there is an empty one")
 	require.Equal(t, 2, ex.Pages)
-	require.Equal(t, []string{"p x", "p a note"}, extracttest.Lines(blocks))
+	require.Equal(t, []string{"p x", "p a note", "p a box beside it"}, extracttest.Lines(blocks))
 }
 
 func FuzzPPTX(f *testing.F) {

@@ -31,6 +31,7 @@ type results struct {
 	doubles [4]float64
 	floats  [6]float32
 	number  int32
+	size    uintptr
 }
 
 // formFillInfo is FPDF_FORMFILLINFO of version 1, with room for a later one's fields. Its callbacks are asked for what is drawn, which

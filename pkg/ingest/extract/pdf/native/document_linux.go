@@ -2,6 +2,7 @@ package native
 
 import (
 	"errors"
+	"unsafe"
 
 	pdferrors "github.com/klippa-app/go-pdfium/errors"
 	"github.com/klippa-app/go-pdfium/references"
@@ -134,4 +135,46 @@ func (l *library) bookmarksUnder(parent uintptr) (all []responses.GetBookmarksBo
 		all = append(all, b)
 	}
 	return all, nil
+}
+
+// FPDFDoc_GetAttachmentCount implements pdf.Library.
+func (l *library) FPDFDoc_GetAttachmentCount(*requests.FPDFDoc_GetAttachmentCount) (*responses.FPDFDoc_GetAttachmentCount, error) {
+	return &responses.FPDFDoc_GetAttachmentCount{AttachmentCount: l.number(l.fn.attachments, l.doc)}, nil
+}
+
+// FPDFDoc_GetAttachment implements pdf.Library.
+func (l *library) FPDFDoc_GetAttachment(r *requests.FPDFDoc_GetAttachment) (*responses.FPDFDoc_GetAttachment, error) {
+	at := l.call(l.fn.attachment, l.doc, uintptr(r.Index))
+	if at == 0 {
+		return nil, errCall
+	}
+	return &responses.FPDFDoc_GetAttachment{Index: r.Index, Attachment: references.FPDF_ATTACHMENT(reference(at))}, nil
+}
+
+// FPDFAttachment_GetName implements pdf.Library.
+func (l *library) FPDFAttachment_GetName(r *requests.FPDFAttachment_GetName) (*responses.FPDFAttachment_GetName, error) {
+	name, err := l.textOf(func(at, size uintptr) uintptr { return l.call(l.fn.attachmentName, handle(r.Attachment), at, size) & 0xFFFFFFFF })
+	if err != nil {
+		return nil, err
+	}
+	return &responses.FPDFAttachment_GetName{Name: name}, nil
+}
+
+// maxFile is beyond what the caller reads.
+const maxFile = 64 << 20
+
+// FPDFAttachment_GetFile implements pdf.Library.
+func (l *library) FPDFAttachment_GetFile(r *requests.FPDFAttachment_GetFile) (*responses.FPDFAttachment_GetFile, error) {
+	size := uintptr(unsafe.Pointer(&l.out.size))
+	if l.out.size = 0; l.number(l.fn.attachmentFile, handle(r.Attachment), 0, 0, size) == 0 || l.out.size == 0 {
+		return &responses.FPDFAttachment_GetFile{}, nil
+	}
+	if l.out.size > maxFile {
+		return nil, errCall
+	}
+	data := make([]byte, l.out.size)
+	if l.number(l.fn.attachmentFile, handle(r.Attachment), address(data), uintptr(len(data)), size) == 0 || l.out.size != uintptr(len(data)) {
+		return nil, errCall
+	}
+	return &responses.FPDFAttachment_GetFile{Contents: data}, nil
 }

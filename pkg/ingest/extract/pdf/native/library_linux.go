@@ -57,6 +57,8 @@ type functions struct {
 
 	firstChild, nextSibling, title, dest, action, actionDest, destPage uintptr
 
+	attachments, attachment, attachmentName, attachmentFile uintptr
+
 	bitmap, destroyBitmap, fill, render uintptr
 
 	nothing uintptr // a callback that returns 0
@@ -99,8 +101,10 @@ func Load(path string) (*Engine, error) {
 		"FPDFDOC_InitFormFillEnvironment": &f.formInit, "FPDFDOC_ExitFormFillEnvironment": &f.formExit,
 		"FPDFBookmark_GetFirstChild": &f.firstChild, "FPDFBookmark_GetNextSibling": &f.nextSibling, "FPDFBookmark_GetTitle": &f.title,
 		"FPDFBookmark_GetDest": &f.dest, "FPDFBookmark_GetAction": &f.action, "FPDFAction_GetDest": &f.actionDest,
-		"FPDFDest_GetDestPageIndex": &f.destPage,
-		"FPDFBitmap_CreateEx":       &f.bitmap, "FPDFBitmap_Destroy": &f.destroyBitmap, "FPDFBitmap_FillRect": &f.fill, "FPDF_RenderPageBitmap": &f.render,
+		"FPDFDest_GetDestPageIndex":  &f.destPage,
+		"FPDFDoc_GetAttachmentCount": &f.attachments, "FPDFDoc_GetAttachment": &f.attachment,
+		"FPDFAttachment_GetName": &f.attachmentName, "FPDFAttachment_GetFile": &f.attachmentFile,
+		"FPDFBitmap_CreateEx": &f.bitmap, "FPDFBitmap_Destroy": &f.destroyBitmap, "FPDFBitmap_FillRect": &f.fill, "FPDF_RenderPageBitmap": &f.render,
 	} {
 		*at = find(name)
 	}
