@@ -153,7 +153,9 @@ func (l *library) FPDFDoc_GetAttachment(r *requests.FPDFDoc_GetAttachment) (*res
 
 // FPDFAttachment_GetName implements pdf.Library.
 func (l *library) FPDFAttachment_GetName(r *requests.FPDFAttachment_GetName) (*responses.FPDFAttachment_GetName, error) {
-	name, err := l.textOf(func(at, size uintptr) uintptr { return l.call(l.fn.attachmentName, handle(r.Attachment), at, size) & 0xFFFFFFFF })
+	name, err := l.textOf(func(at, size uintptr) uintptr {
+		return l.call(l.fn.attachmentName, handle(r.Attachment), at, size) & 0xFFFFFFFF
+	})
 	if err != nil {
 		return nil, err
 	}
