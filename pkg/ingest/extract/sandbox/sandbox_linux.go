@@ -16,9 +16,9 @@ const (
 	MaxOpenFiles = 64
 	// maxChildCPU ends a child that somehow outlives its parent's deadlines, in seconds.
 	maxChildCPU = 4 * 3600
-	// runtimeBytes is less than what Go's runtime has mapped and never uses, which RLIMIT_DATA counts too: stacks of its threads and tables
-	// for a heap of any size (measured: 110 to 125 MiB with Go 1.26).
-	runtimeBytes = 96 << 20
+	// runtimeBytes makes up for a part of what Go's runtime has mapped and does not use, which RLIMIT_DATA counts too (measured: 110 to 125 MiB
+	// at the start of a child, with Go 1.26). Some of it is used later, so that with more of it a hostile document takes more than 300 MiB.
+	runtimeBytes = 32 << 20
 )
 
 // Confine shuts the doors of a child: limits, then landlock without any rule, then the system call filter.

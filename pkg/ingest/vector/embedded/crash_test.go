@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -308,7 +309,9 @@ func leaveAChild(dir string) error {
 	runtime.GC()
 	runtime.GC() // runs what the first has found
 	fmt.Println("put 0")
-	select {}
+	// Not a select without cases: Go ends a process of which all goroutines wait.
+	_, err = io.Copy(io.Discard, os.Stdin)
+	return err
 }
 
 // The lock goes with its process, also when a child of it lives on with its files.
@@ -317,7 +320,8 @@ func TestTheLockGoesWithItsProcess(t *testing.T) {
 	dir := t.TempDir()
 	child := exec.Command(os.Args[0])
 	child.Env = append(os.Environ(), childDir+"="+dir, childDir+"_CHILD=1")
-	in, err := child.StdinPipe() // its child ends with it
+	child.Stderr = os.Stderr
+	in, err := child.StdinPipe() // it and its child end with it
 	require.NoError(t, err)
 	out, err := child.StdoutPipe()
 	require.NoError(t, err)
