@@ -107,6 +107,8 @@ func TestEmbeddedFilesAreReadInTheirPlace(t *testing.T) {
 		"rich text, a formula":           {"a.rtf", richWith("Equation.3", formula, ""), []string{"p before", "p after"}, ""},
 		"rich text, bytes as they are":   {"a.rtf", richWith("Package", packed("a.txt", "one"), `\bin3 }}}`), []string{"p before", "p a.txt", "p one", "p after"}, ""},
 		"rich text, half a digit":        {"a.rtf", richWith("Package", packed("a.txt", "one"), "0"), []string{"p before", "p a.txt", "p one", "p after"}, ""},
+		"rich text, no mark":             {"a.rtf", strings.ReplaceAll(richWith("Package", packed("a.txt", "one"), ""), `{\*\objdata`, `{\objdata`), []string{"p before", "p a.txt", "p one", "p after"}, ""},
+		"rich text, in a header":         {"a.rtf", `{\rtf1{\header head {\object{\objdata 0105}}{\object{\*\objdata 0105}}\par}}`, []string{"p head"}, ""},
 		"rich text, hidden":              {"a.rtf", `{\rtf1 a{\v ` + richWith("Package", packed("a.txt", "one"), "")[6:] + `\par}`, []string{"p a"}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {

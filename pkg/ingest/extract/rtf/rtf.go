@@ -37,12 +37,12 @@ var fontPages = map[int]int{
 
 // dropped are the groups whose content is no text of the document; so are all that begin with \*.
 var dropped = map[string]bool{
-	"colortbl": true, "pict": true, "objclass": true, "objname": true, "objalias": true, "shprslt": true, "sp": true, "fldinst": true, "themedata": true, "datafield": true, "listtable": true, "listoverridetable": true,
+	"colortbl": true, "pict": true, objectData: true, "objclass": true, "objname": true, "objalias": true, "shprslt": true, "sp": true, "fldinst": true, "themedata": true, "datafield": true, "listtable": true, "listoverridetable": true,
 	"revtbl": true, "rsidtbl": true, "generator": true, "xmlnstbl": true, "bkmkstart": true, "bkmkend": true, "atnid": true, "atnauthor": true,
 	"annotation": true, "nonshppict": true, "filetbl": true, "listtext": true, "pntext": true, "xe": true, "tc": true, "template": true,
 }
 
-// objectData is the group of an embedded object's bytes.
+// objectData is the group of an embedded object's bytes, which are read in the body alone.
 const objectData = "objdata"
 
 // margins are the groups of headers and footers.
@@ -51,8 +51,8 @@ var margins = map[string]bool{
 }
 
 // Read reads the text of a file as a program shows it: paragraphs, headings by outline level or style, lists, tables, text boxes, what is
-// shown of embedded objects, and the files that these are, behind the paragraph or table that they stand in. Hidden and deleted text is dropped; headers and footers too, unless they are asked for or are all
-// text that there is.
+// shown of embedded objects, and the files that these are, behind the paragraph or table that they stand in. Hidden and deleted text is
+// dropped; headers and footers too, unless they are asked for or are all text that there is.
 func Read(ctx context.Context, in *document.Input, out *document.Sink) (ingest.Extraction, error) {
 	r := &reader{ctx: ctx, in: in, out: out, src: bufio.NewReaderSize(in.Stream(), 32<<10), fonts: map[int]int{}, styles: map[int]int{}, page: 1252}
 	r.state.skip = 1
@@ -319,12 +319,12 @@ func (r *reader) symbol(c byte) error {
 
 // word acts on a control word; has: it has a number.
 func (r *reader) word(word string, n int, has bool) error {
+	if word == objectData && r.to == toBody {
+		r.starred, r.to = false, toObject
+		return nil
+	}
 	if r.starred {
 		r.starred = false
-		if word == objectData && r.to == toBody {
-			r.to = toObject
-			return nil
-		}
 		if r.to = toNowhere; inShape(word) && len(r.stack) > 0 && r.stack[len(r.stack)-1].to == toBody {
 			r.to = toShape
 		}
@@ -419,8 +419,6 @@ func (r *reader) format(word string, on bool) error {
 		switch {
 		case dropped[word]:
 			r.to = toNowhere
-		case word == objectData && r.to == toBody:
-			r.to = toObject
 		case margins[word] && r.to == toBody:
 			r.to = toMargin
 		}
