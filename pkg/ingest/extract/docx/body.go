@@ -52,16 +52,17 @@ type docxBody struct {
 	chunks   chunks
 }
 
-// read visits one part; a name that the archive does not have is skipped.
-func (d *docxBody) read(a *office.Archive, name string) error {
+// read visits one part, whose relationships may be known already (nil: they are not); a name that the archive does not have is skipped.
+func (d *docxBody) read(a *office.Archive, name string, rels *office.Relations) error {
 	p, err := a.Open(name)
 	if err != nil || p == nil {
 		return err
 	}
 	defer p.Close()
-	rels, err := a.RelationsOf(name)
-	if err != nil {
-		return err
+	if rels == nil {
+		if rels, err = a.RelationsOf(name); err != nil {
+			return err
+		}
 	}
 	d.part, d.graphics, d.chunks = p, a.GraphicsOf(rels), chunks{a, rels}
 	return p.Walk(d)

@@ -11,7 +11,7 @@ import (
 // chunkBytes bounds a file that stands in for a part of the text, which is held.
 const chunkBytes = 16 << 20
 
-// chunks are where files lie that stand in for a part of the text; the zero value has none.
+// chunks are where files lie that stand in for a part of the text.
 type chunks struct {
 	archive *office.Archive
 	rels    *office.Relations
@@ -19,9 +19,6 @@ type chunks struct {
 
 // chunk reads such a file in its place: in a table it becomes the text of its cell. Errors: LIMIT_EXCEEDED, those of the archive.
 func (d *docxBody) chunk(id string) error {
-	if d.chunks.archive == nil {
-		return nil
-	}
 	name := d.chunks.rels.ByID[id]
 	data, err := d.chunks.archive.Bytes(name, chunkBytes)
 	if err != nil || len(data) == 0 {

@@ -43,8 +43,11 @@ func Read(ctx context.Context, in *document.Input, out *document.Sink) (ingest.E
 		return ingest.Extraction{}, err
 	}
 	body := &docxBody{ctx: ctx, in: in, out: out, styles: styles, lists: lists, margin: margin}
-	for _, name := range []string{main, rels.ByKind["footnotes"], rels.ByKind["endnotes"]} {
-		if err := body.read(a, name); err != nil {
+	if err := body.read(a, main, rels); err != nil {
+		return ingest.Extraction{}, err
+	}
+	for _, kind := range []string{"footnotes", "endnotes"} {
+		if err := body.read(a, rels.ByKind[kind], nil); err != nil {
 			return ingest.Extraction{}, err
 		}
 	}

@@ -70,7 +70,7 @@ func (d *docxBody) header(name string) error {
 		return nil
 	})
 	part := &docxBody{ctx: d.ctx, in: d.in, out: held, styles: d.styles, lists: d.lists}
-	if err := part.read(d.margin.archive, name); err != nil || d.margin.seen[text.String()] {
+	if err := part.read(d.margin.archive, name, nil); err != nil || d.margin.seen[text.String()] {
 		return err
 	}
 	d.margin.seen[text.String()] = true

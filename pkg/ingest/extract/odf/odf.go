@@ -23,7 +23,8 @@ const (
 )
 
 // Read reads content.xml from its start: headings, paragraphs, lists and tables in their order, footnotes where they are referred to.
-// Charts and documents within the document (objects) are read behind what they stand in. Deleted text and comments are dropped. A slide is a page; a sheet begins with its name as a heading.
+// Charts and documents within the document (objects) are read behind what they stand in. Deleted text and comments are dropped. A slide is
+// a page; a sheet begins with its name as a heading.
 func Read(ctx context.Context, in *document.Input, out *document.Sink) (ingest.Extraction, error) {
 	a, err := office.Open(in)
 	if err != nil {

@@ -19,7 +19,8 @@ const maxColumns = 1024
 
 // Read reads the sheets in their order, row by row: each begins with its name as a heading, and its first row stands above every piece.
 // Dates are written as 2006-01-02 15:04:05, shares in percent, other numbers without their format. Text boxes, charts, diagrams and
-// embedded files follow the rows of their sheet. Hidden sheets are read with in.Limits.HiddenSheets only, comments on cells with in.Limits.Comments.
+// embedded files follow the rows of their sheet. Hidden sheets are read with in.Limits.HiddenSheets only, comments on cells with
+// in.Limits.Comments.
 func Read(ctx context.Context, in *document.Input, out *document.Sink) (ingest.Extraction, error) {
 	a, err := office.Open(in)
 	if err != nil {
