@@ -96,6 +96,7 @@ func TestEmbeddedFilesAreReadInTheirPlace(t *testing.T) {
 		"Word, an old Word document":     {"a.docx", wordWith(t, "o.bin", legacy), []string{"p before", "p after"}, `"o.bin" was not read: `},
 		"Word, bytes that nobody knows":  {"a.docx", wordWith(t, "o.bin", nativeOf("a.dat", "\x00\x01\x02")), []string{"p before", "p after"}, `"a.dat" was not read: `},
 		"Word, a damaged object":         {"a.docx", wordWith(t, "o.bin", "\xD0\xCF\x11\xE0\xA1\xB1\x1A\xE1"), []string{"p before", "p after"}, `"o.bin" was not read: `},
+		"Word, a package of nothing":     {"a.docx", wordWith(t, "o.bin", string(extracttest.OLEStreams("Package", ""))), []string{"p before", "p after"}, `"o.bin" was not read: `},
 		"Word, a PDF":                    {"a.docx", wordWith(t, "o.bin", string(extracttest.OLEStreams("CONTENTS", string(extracttest.SimplePDF("", ""))))), []string{"p before", "p after"}, `"o.bin" was not read: it is a PDF`},
 		"Word, nothing":                  {"a.docx", wordWith(t, "o.bin", ""), []string{"p before", "p after"}, ""},
 		"Word, more than a tag may have": {"a.docx", wordWith(t, "a.dat", "\x00\x01"+numbers.String()), []string{"p before", "p after"}, `"a.dat" was not read: `},

@@ -24,8 +24,8 @@ var compound = []byte("\xD0\xCF\x11\xE0\xA1\xB1\x1A\xE1")
 // File is a file that an object holds.
 type File struct {
 	Name  string
-	Named bool // by a person; else by the program
-	Data  []byte
+	Named bool   // by a person; else by the program
+	Data  []byte // none where the object is damaged: whoever reads it says so
 }
 
 // Unpack returns the file that an object holds; part is the name of the part that the object is. ok is false for an object that no
