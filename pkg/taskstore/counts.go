@@ -38,15 +38,21 @@ func countInto(out map[taskstate.Status]int64) func(*sql.Rows) error {
 
 // Counts implements taskstate.Store. It looks at no task.
 func (s *Store) Counts(ctx context.Context, scope taskstate.Scope, base string) (map[taskstate.Status]int64, error) {
+	return s.counts(ctx, scope, base, taskstate.Statuses())
+}
+
+// counts counts tasks without the calls that wake of other statuses than waking.
+func (s *Store) counts(ctx context.Context, scope taskstate.Scope, base string, waking []taskstate.Status) (map[taskstate.Status]int64, error) {
 	user := userOf(scope)
+	parts := sqldb.Parts{"waking": sqldb.List(namesOf(waking))}
 	if user == "" && base == "" {
+		query := s.queries.Bind("Counts", parts)
 		return read(ctx, s, "count tasks", func(ctx context.Context, tx taskstate.Tx) (map[taskstate.Status]int64, error) {
 			out := map[taskstate.Status]int64{}
-			return out, sqldb.Each(ctx, tx, countInto(out), s.queries.Get("Counts"))
+			return out, sqldb.Each(ctx, tx, countInto(out), query.Text, query.Args...)
 		})
 	}
-	parts := sqldb.Parts{"scope": {}, "base": {}, "owners": {}}
-	if base != "" {
+	if parts["base"] = (sqldb.Part{}); base != "" {
 		parts["base"] = s.queries.Part("OwnedIn", base)
 	}
 	all, err := s.countsOf(ctx, user, call.Whose{User: user, Base: base}, parts)
@@ -62,7 +68,7 @@ func (s *Store) Counts(ctx context.Context, scope taskstate.Scope, base string) 
 // CountsIn implements taskstate.Reader.
 func (s *Store) CountsIn(ctx context.Context, scope taskstate.Scope, bases []string) (map[string]map[taskstate.Status]int64, error) {
 	user := userOf(scope)
-	parts := sqldb.Parts{"scope": {}, "base": s.queries.Bind("OwnedAmong", sqldb.Parts{"list": sqldb.List(bases)}), "owners": {}}
+	parts := sqldb.Parts{"base": s.queries.Bind("OwnedAmong", sqldb.Parts{"list": sqldb.List(bases)}), "waking": sqldb.List(namesOf(taskstate.Statuses()))}
 	all, err := s.countsOf(ctx, user, call.Whose{User: user}, parts)
 	out := map[string]map[taskstate.Status]int64{}
 	for at, n := range all {
@@ -89,10 +95,10 @@ func positive(counts map[taskstate.Status]int64) map[taskstate.Status]int64 {
 // countsOf counts the tasks of a user, empty: of all, by base and status. parts bound the rows that are read, and of those of calls not
 // all are asked for.
 func (s *Store) countsOf(ctx context.Context, user string, of call.Whose, parts sqldb.Parts) (map[call.Kept]int64, error) {
-	if user != "" {
+	if parts["scope"] = (sqldb.Part{}); user != "" {
 		parts["scope"] = s.queries.Part("OwnedBy", user)
 	}
-	if of != (call.Whose{}) {
+	if parts["owners"] = (sqldb.Part{}); of != (call.Whose{}) {
 		named, err := of.Named()
 		if err != nil {
 			return nil, err

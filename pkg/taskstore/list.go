@@ -149,11 +149,7 @@ func (s *Store) filters(q taskstate.Query) *filters {
 // where adds the filters.
 func (s *Store) where(f *filters, q taskstate.Query) {
 	if len(q.Statuses) > 0 {
-		list := make([]any, len(q.Statuses))
-		for i, st := range q.Statuses {
-			list[i] = string(st)
-		}
-		f.add(s.queries.List("ListStatuses", len(list)), list...)
+		f.add(s.queries.List("ListStatuses", len(q.Statuses)), namesOf(q.Statuses)...)
 	}
 	for _, p := range []struct{ name, value string }{
 		{"ListBase", q.KnowledgeBase}, {"ListDocument", q.DocumentID}, {"ListStage", string(q.Stage)}, {"ListUser", clean(q.UserID)},
@@ -190,6 +186,15 @@ func (s *Store) where(f *filters, q taskstate.Query) {
 			f.add(s.queries.Get(p.name), p.at.UTC().Truncate(time.Microsecond))
 		}
 	}
+}
+
+// namesOf are statuses as rows have them.
+func namesOf(statuses []taskstate.Status) []any {
+	names := make([]any, len(statuses))
+	for i, status := range statuses {
+		names[i] = string(status)
+	}
+	return names
 }
 
 // orders are what the queries of an order end in.

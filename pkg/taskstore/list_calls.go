@@ -19,7 +19,8 @@ import (
 // task. The last call that changed a task has the time that the task says; only heartbeats say later ones, of tasks that run. So
 // the calls of a status, in the order of their time, name its tasks in the order of the list, among others that moved on since.
 //
-// A list of a status by created_at is put together from its calls too, if these are few: the table has its tasks anywhere.
+// A list of a status by created_at is put together from its calls too, where these are few: the table has its tasks anywhere. Its first page,
+// the newest, needs the last of them only, for no task is younger than a call that changed it.
 
 // listBudget is how many tasks are looked at for a page before the table is read as it is: its rare tasks stand far apart then.
 const listBudget = 20_000
@@ -59,8 +60,20 @@ func (s *Store) straight(ctx context.Context, scope taskstate.Scope, q taskstate
 // in its statuses.
 type amounts struct{ mine, wanted, all, allWanted int64 }
 
-func (s *Store) amounts(ctx context.Context, scope taskstate.Scope, q taskstate.Query) (a amounts, err error) {
-	all, err := s.Counts(ctx, taskstate.System(), "")
+func (s *Store) amounts(ctx context.Context, scope taskstate.Scope, q taskstate.Query) (amounts, error) {
+	if !slices.ContainsFunc(q.Statuses, open) {
+		// Of tasks that wait there may be as many calls. Without these the others are no fewer than they are.
+		a, err := s.amountsWith(ctx, scope, q, resting())
+		if err != nil || len(q.Statuses) > 0 || a.mine >= listBudget {
+			return a, err
+		}
+	}
+	return s.amountsWith(ctx, scope, q, taskstate.Statuses())
+}
+
+// amountsWith are the amounts by what is counted and the calls that wake of some statuses.
+func (s *Store) amountsWith(ctx context.Context, scope taskstate.Scope, q taskstate.Query, waking []taskstate.Status) (a amounts, err error) {
+	all, err := s.counts(ctx, taskstate.System(), "", waking)
 	if err != nil {
 		return a, err
 	}
@@ -71,18 +84,32 @@ func (s *Store) amounts(ctx context.Context, scope taskstate.Scope, q taskstate.
 		if user != "" {
 			of = taskstate.Scope{UserID: user, Role: taskstate.RoleUser}
 		}
-		if mine, err = s.Counts(ctx, of, q.KnowledgeBase); err != nil {
+		if mine, err = s.counts(ctx, of, q.KnowledgeBase, waking); err != nil {
 			return a, err
 		}
 	}
 	for status, n := range all {
-		a.mine, a.all = a.mine+mine[status], a.all+n
+		a.all += n
 		if len(q.Statuses) == 0 || slices.Contains(q.Statuses, status) {
-			a.wanted, a.allWanted = a.wanted+mine[status], a.allWanted+n
+			a.allWanted += n
+		}
+	}
+	for status, n := range mine {
+		a.mine += n
+		if len(q.Statuses) == 0 || slices.Contains(q.Statuses, status) {
+			a.wanted += n
 		}
 	}
 	return a, nil
 }
+
+// open reports whether tasks of a status wake: each of them.
+func open(status taskstate.Status) bool {
+	return !status.Terminal() && status != taskstate.StatusSuspended
+}
+
+// resting are the statuses whose tasks do not wake.
+func resting() []taskstate.Status { return slices.DeleteFunc(taskstate.Statuses(), open) }
 
 // boundsUpdated reports whether updated_at has bounds.
 func boundsUpdated(q taskstate.Query) bool {
@@ -107,8 +134,8 @@ type walk struct {
 	q      taskstate.Query
 	where  *filters
 	down   bool      // newest first
-	sorted bool      // by updated_at: a page is enough
-	search bool      // and so is what was found before the budget was used up
+	sorted bool      // by updated_at
+	search bool      // what was found before the budget was used up is enough
 	more   time.Time // where a search ended; zero: it has seen all
 	low    time.Time
 	high   time.Time
@@ -123,16 +150,27 @@ func (s *Store) listCalls(ctx context.Context, scope taskstate.Scope, q taskstat
 			s: s, tx: tx, scope: scope, q: q, where: s.filters(q), down: q.Sort != taskstate.SortUpdated, sorted: sortsByUpdated(q),
 			search: sortsByUpdated(q) && searches(q), low: call.Beginning, high: call.End, budget: listBudget,
 		}
+		if w.search {
+			w.budget = max(1, s.most/2)
+		}
 		w.bound()
 		page, found = taskstate.Page{}, false
-		for _, status := range slices.Backward(taskstate.Statuses()) { // what has ended first: it bounds what is worth a look
-			if len(q.Statuses) > 0 && !slices.Contains(q.Statuses, status) {
+		asked := slices.Clone(w.q.Statuses)
+		if len(asked) == 0 {
+			asked = taskstate.Statuses()
+		}
+		// Those that do not wake come first: they bound what is worth a look.
+		if err := w.rest(ctx, slices.DeleteFunc(slices.Clone(asked), open)); err != nil || w.budget < 0 {
+			return err
+		}
+		for _, status := range slices.Backward(taskstate.Statuses()) {
+			if !open(status) || !slices.Contains(asked, status) {
 				continue
 			}
 			if w.search {
-				w.budget = max(1, s.most/4) // four of the statuses have many tasks
+				w.budget = max(1, s.most/4)
 			}
-			if err := w.status(ctx, status); err != nil || w.budget < 0 && !w.search {
+			if err := w.waits(ctx, status); err != nil || w.budget < 0 && !w.search {
 				return err
 			}
 		}
@@ -152,6 +190,9 @@ func (w *walk) bound() {
 	if w.q.UpdatedAfter.After(w.low) {
 		w.low = w.q.UpdatedAfter.UTC().Truncate(time.Microsecond)
 	}
+	if made := w.q.CreatedAfter.UTC().Truncate(time.Microsecond).Add(-clockSlack); made.After(w.low) {
+		w.low = made
+	}
 	if !w.q.UpdatedBefore.IsZero() {
 		w.high = w.q.UpdatedBefore.UTC().Truncate(time.Microsecond)
 	}
@@ -166,17 +207,27 @@ func (w *walk) bound() {
 	}
 }
 
-// status collects the tasks of one status. Each of those that have not ended wakes; where these are few, none else is looked at.
-func (w *walk) status(ctx context.Context, status taskstate.Status) error {
+// rest collects the tasks of statuses that do not wake.
+func (w *walk) rest(ctx context.Context, statuses []taskstate.Status) error {
+	newest := w.down && w.q.After == nil && w.q.CreatedBefore.IsZero() && !searches(w.q)
+	if w.sorted || boundsUpdated(w.q) || newest {
+		return w.calls(ctx, w.low, statuses...)
+	}
+	for _, status := range statuses {
+		if err := w.all(ctx, status); err != nil || w.budget < 0 {
+			return err
+		}
+	}
+	return nil
+}
+
+// waits collects the tasks of a status that wake. Where these are few, none else is looked at.
+func (w *walk) waits(ctx context.Context, status taskstate.Status) error {
 	if !w.sorted && !boundsUpdated(w.q) {
 		return w.all(ctx, status)
 	}
 	low := w.low
-	switch status {
-	case taskstate.StatusQueued, taskstate.StatusRetrying, taskstate.StatusRunning:
-		if status != taskstate.StatusRunning && w.sorted && len(w.found) >= w.q.Limit {
-			break // the page is full: few calls are late enough
-		}
+	if status == taskstate.StatusRunning || !w.sorted || len(w.found) < w.q.Limit { // else the page is full: few calls are late enough
 		all, first, err := w.waking(ctx, status)
 		if err != nil || all || w.budget < 0 {
 			return err
@@ -188,19 +239,16 @@ func (w *walk) status(ctx context.Context, status taskstate.Status) error {
 		if status == taskstate.StatusQueued && low.Before(first.Add(-queuedSlack)) {
 			low = first.Add(-queuedSlack)
 		}
-	case taskstate.StatusNone, taskstate.StatusSucceeded, taskstate.StatusDead, taskstate.StatusSuspended, taskstate.StatusCancelled:
 	}
-	return w.calls(ctx, status, low)
+	return w.calls(ctx, low, status)
 }
 
-// all collects from all calls of a status, of those that have not ended from all that wake, unless they name more tasks than
+// all collects from all calls of a status, of those that wait from all that wake, unless they name more tasks than
 // the budget: then not one of these is looked at.
 func (w *walk) all(ctx context.Context, status taskstate.Status) error {
 	name := "CallsUp"
-	switch status {
-	case taskstate.StatusQueued, taskstate.StatusRetrying, taskstate.StatusRunning:
+	if open(status) {
 		name = "Waking"
-	case taskstate.StatusNone, taskstate.StatusSucceeded, taskstate.StatusDead, taskstate.StatusSuspended, taskstate.StatusCancelled:
 	}
 	calls, all, err := w.collect(ctx, name, status, w.budget)
 	switch {
@@ -239,6 +287,8 @@ const (
 	fewWake = 2_000
 	// queuedSlack is more than a QUEUED task may wake after its last change: the longest wait between two promises, or a lease.
 	queuedSlack = time.Hour
+	// clockSlack is more than the database's clock goes back: so much younger than a call may a task be that it changed.
+	clockSlack = time.Minute
 )
 
 // waking collects from all calls of a status that wake, or says that they are too many, and when the first of them wakes.
@@ -262,38 +312,71 @@ func (w *walk) waking(ctx context.Context, status taskstate.Status) (all bool, f
 	return true, first, nil
 }
 
-// calls collects from the calls of a status by their time, from one end of the walk's times to the other, none before low.
-func (w *walk) calls(ctx context.Context, status taskstate.Status, low time.Time) error {
+// calls collects from the calls of statuses by their time, from one end of the walk's times to the other, none before low.
+func (w *walk) calls(ctx context.Context, low time.Time, statuses ...taskstate.Status) error {
 	if low.Before(w.low) {
 		low = w.low
 	}
-	name, place := "CallsUp", call.Call{At: low}
-	if w.down {
-		name, place = "CallsDown", call.Call{At: w.high, No: math.MaxInt64}
-	}
-	for size := call.FirstPage; ; size = min(2*size, call.MostPage) {
-		page, err := sqldb.Collect(ctx, w.tx, call.Scan, w.s.queries.Get(name), string(status), place.At, place.At, place.No, size)
-		if err != nil || len(page) == 0 {
-			return err
+	left := make([]*course, len(statuses))
+	for i, status := range statuses {
+		left[i] = &course{status: status, name: "CallsUp", place: call.Call{At: low}, size: call.FirstPage}
+		if w.down {
+			left[i].name, left[i].place = "CallsDown", call.Call{At: w.high, No: math.MaxInt64}
 		}
-		place = page[len(page)-1]
-		for group := range call.Groups(page) {
-			at := group[0].At
-			if at.Before(low) || at.After(w.high) || w.enough(at) {
-				return nil
-			}
-			if w.search && w.budget == 0 && !at.Equal(w.start()) { // else the next page would begin where this one did
-				w.stop(at)
-				return nil
-			}
-			if err := w.among(ctx, status, group, true); err != nil || w.budget < 0 {
+	}
+	for {
+		for _, c := range left {
+			if err := c.read(ctx, w); err != nil {
 				return err
 			}
 		}
-		if len(page) < size {
+		left = slices.DeleteFunc(left, func(c *course) bool { return len(c.next) == 0 })
+		if len(left) == 0 {
 			return nil
 		}
+		c := slices.MinFunc(left, func(a, b *course) int {
+			if w.down {
+				a, b = b, a
+			}
+			return a.next[0].At.Compare(b.next[0].At)
+		})
+		at := c.next[0].At
+		if at.Before(low) || at.After(w.high) || w.enough(at) {
+			return nil
+		}
+		if w.search && w.budget == 0 && !at.Equal(w.start()) { // else the next page would begin where this one did
+			w.stop(at)
+			return nil
+		}
+		n := call.Together(c.next)
+		if err := w.among(ctx, c.status, c.next[:n], w.sorted || boundsUpdated(w.q)); err != nil || w.budget < 0 {
+			return err
+		}
+		c.next = c.next[n:]
 	}
+}
+
+// course is the way through the calls of a status by their time.
+type course struct {
+	status taskstate.Status
+	name   string // of the statement
+	place  call.Call
+	size   int
+	next   []call.Call // that were read and not looked at
+	ended  bool        // there are no others
+}
+
+// read reads the next calls when none is left of those before.
+func (c *course) read(ctx context.Context, w *walk) (err error) {
+	if len(c.next) > 0 || c.ended {
+		return nil
+	}
+	c.next, err = sqldb.Collect(ctx, w.tx, call.Scan, w.s.queries.Get(c.name), string(c.status), c.place.At, c.place.At, c.place.No, c.size)
+	if c.ended = len(c.next) < c.size; len(c.next) > 0 {
+		c.place = c.next[len(c.next)-1]
+	}
+	c.size = min(2*c.size, call.MostPage)
+	return err
 }
 
 // among collects those tasks of calls that are in the status and pass the filters; last: and were changed last by that call.
@@ -304,6 +387,11 @@ func (w *walk) among(ctx context.Context, status taskstate.Status, group []call.
 			if at, twice := made[id]; !twice || c.At.After(at) {
 				made[id] = c.At
 			}
+		}
+	}
+	if !last { // a call before it may have named a task already
+		for _, t := range w.found {
+			delete(made, t.id)
 		}
 	}
 	ids := make([]string, 0, len(made))
@@ -379,35 +467,40 @@ func scanListed(rows *sql.Rows) (t listed, err error) {
 	return t, err
 }
 
-// enough reports whether a page's tasks stand before all that was changed at a time.
+// enough reports whether a page's tasks stand before all that was changed at a time, and then in the walk's order.
 func (w *walk) enough(at time.Time) bool {
 	if !w.sorted {
-		return false
+		if !w.down {
+			return false
+		}
+		at = at.Add(clockSlack)
 	}
 	n := 0
 	for _, t := range w.found {
-		if order := t.updated.Compare(at); order > 0 && w.down || order < 0 && !w.down {
+		if order := w.key(t).Compare(at); order > 0 && w.down || order < 0 && !w.down {
 			n++
 		}
 	}
 	return n >= w.q.Limit
 }
 
+// key is the time by which the list is sorted.
+func (w *walk) key(t listed) time.Time {
+	if w.sorted {
+		return t.updated
+	}
+	return t.created
+}
+
 // page reads the tasks of the page.
 func (w *walk) page(ctx context.Context) (page taskstate.Page, err error) {
 	more := w.cut()
-	key := func(t listed) time.Time {
-		if w.sorted {
-			return t.updated
-		}
-		return t.created
-	}
 	up := w.q.Sort == taskstate.SortUpdated || w.q.Sort == taskstate.SortCreated
 	slices.SortFunc(w.found, func(a, b listed) int {
 		if up {
-			return cmp.Or(key(a).Compare(key(b)), cmp.Compare(a.id, b.id))
+			return cmp.Or(w.key(a).Compare(w.key(b)), cmp.Compare(a.id, b.id))
 		}
-		return cmp.Or(key(b).Compare(key(a)), cmp.Compare(b.id, a.id))
+		return cmp.Or(w.key(b).Compare(w.key(a)), cmp.Compare(b.id, a.id))
 	})
 	w.found = slices.CompactFunc(w.found, func(a, b listed) bool { return a.id == b.id })
 	w.found = w.found[:min(len(w.found), w.q.Limit)]

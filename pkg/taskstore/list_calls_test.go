@@ -265,6 +265,45 @@ func TestListsOfRareTasksReadFewRows(t *testing.T) {
 	}
 }
 
+// TestListsLookAtWhatEndedLast asks the server how many rows it reads for a page of what ended last, of 18,000 tasks, and for one of a user
+// who has none of these.
+func TestListsLookAtWhatEndedLast(t *testing.T) {
+	t.Parallel()
+	s, ctx := alone(t), t.Context()
+	_, err := s.DB().ExecContext(ctx, `INSERT INTO ingest_task_state (id, status, wake_at, updated_at)
+		SELECT UNHEX(CONCAT('0190000', a.n, b.n, '000700', c.n, '800', d.n, '00000000000', e.n)), IF(e.n = 7, 'SUCCEEDED', 'DEAD'), '9999-12-31',
+			NOW(6) - INTERVAL a.n * 1000 + b.n * 100 + c.n * 10 + d.n SECOND
+		FROM (SELECT 0 AS n UNION ALL SELECT 1) a, (`+digits+`) b, (`+digits+`) c, (`+digits+`) d, (`+digits+`) e`)
+	require.NoError(t, err)
+	fillBodies(t, s)
+	_, err = s.DB().ExecContext(ctx, `UPDATE ingest_task_body b JOIN ingest_task_state t ON t.id = UNHEX(REPLACE(b.id, '-', ''))
+		SET b.created_at = t.updated_at - INTERVAL CRC32(b.id) % 30 SECOND`)
+	require.NoError(t, err)
+	_, err = s.DB().ExecContext(ctx, "ANALYZE TABLE ingest_task_state, ingest_task_body, ingest_task_call")
+	require.NoError(t, err)
+	dead := []taskstate.Status{taskstate.StatusDead}
+	for _, c := range []struct {
+		scope taskstate.Scope
+		q     taskstate.Query
+	}{
+		{taskstate.System(), taskstate.Query{Statuses: dead}},
+		{taskstate.System(), taskstate.Query{Statuses: dead, CreatedAfter: time.Now().Add(-20 * time.Second)}},
+		{taskstate.Scope{UserID: "u7", Role: taskstate.RoleUser}, taskstate.Query{Sort: taskstate.SortUpdatedDesc}},
+		{taskstate.System(), taskstate.Query{Sort: taskstate.SortUpdatedDesc, UserID: "u7"}},
+	} {
+		c.q.Limit = 20
+		before := handlerReads(t, s)
+		page, err := s.List(ctx, c.scope, c.q)
+		require.NoError(t, err)
+		require.Len(t, page.Tasks, c.q.Limit)
+		require.LessOrEqual(t, handlerReads(t, s)-before, int64(5_000), "%+v", c)
+		c.q.Limit = 200
+		more, err := s.List(ctx, c.scope, c.q)
+		require.NoError(t, err)
+		require.Equal(t, page.Tasks, more.Tasks[:len(page.Tasks)])
+	}
+}
+
 // alone is a store on a server of its own, which counts for all its sessions.
 func alone(t *testing.T) *taskstore.Store {
 	t.Helper()

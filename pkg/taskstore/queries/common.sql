@@ -428,7 +428,7 @@ FROM (
   FROM (
     SELECT to_status, from_status, SUM(tasks) AS n
     FROM ingest_task_call @force(ingest_task_call_wake)
-    WHERE to_status IN ('QUEUED', 'RUNNING', 'RETRYING', 'SUCCEEDED', 'DEAD', 'SUSPENDED', 'CANCELLED') AND wake_at < @never
+    WHERE to_status IN (@waking) AND wake_at < @never
     GROUP BY to_status, from_status
   ) m
   CROSS JOIN (SELECT 1 AS sign UNION ALL SELECT -1) k
@@ -445,7 +445,7 @@ WHERE 1 = 1 @scope @base
 UNION ALL
 SELECT '', to_status, COALESCE(from_status, ''), 0, owners
 FROM ingest_task_call @force(ingest_task_call_wake)
-WHERE to_status IN ('QUEUED', 'RUNNING', 'RETRYING', 'SUCCEEDED', 'DEAD', 'SUSPENDED', 'CANCELLED') AND wake_at < @never
+WHERE to_status IN (@waking) AND wake_at < @never
   AND owners IS NOT NULL @owners
 
 -- name: OwnersNamed

@@ -243,17 +243,23 @@ func (s Store) Due(ctx context.Context, w Wake) (out Woken, err error) {
 func Groups(calls []Call) func(yield func([]Call) bool) {
 	return func(yield func([]Call) bool) {
 		for len(calls) > 0 {
-			n, ids := 1, len(calls[0].IDs)
-			for n < len(calls) && ids+len(calls[n].IDs) <= statement.MaxRows {
-				ids += len(calls[n].IDs)
-				n++
-			}
+			n := Together(calls)
 			if !yield(calls[:n]) {
 				return
 			}
 			calls = calls[n:]
 		}
 	}
+}
+
+// Together is how many of the first calls have no more tasks than a statement; at least one.
+func Together(calls []Call) int {
+	n, ids := 1, len(calls[0].IDs)
+	for n < len(calls) && ids+len(calls[n].IDs) <= statement.MaxRows {
+		ids += len(calls[n].IDs)
+		n++
+	}
+	return n
 }
 
 // look adds those tasks of calls that wake in time and were not seen, and tidies the calls that have none.
