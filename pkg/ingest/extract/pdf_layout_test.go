@@ -146,6 +146,11 @@ func rows(font string, xs []float64, y, leading float64, cells ...[]string) stri
 	return out
 }
 
+// spaced writes letters far apart, as one word.
+func spaced(x, y float64, word string) string {
+	return fmt.Sprintf("BT /F1 10 Tf 20 Tc %g %g Td (%s) Tj 0 Tc ET\n", x, y, word)
+}
+
 // ruling draws lines around cells.
 func ruling(xs, ys []float64) string {
 	out := ""
@@ -173,6 +178,41 @@ func TestTablesAreReadByTheirColumns(t *testing.T) {
 		"Item | Quantity | Price\nBlue widget | 3 | 12.00\nRed widget | 10 | 15.00\nGreen gadget |  | 99.90",
 	}, ofKind(blocks, ingest.BlockTable), "that of the second page goes on under its header")
 	require.Empty(t, ofKind(blocks, ingest.BlockHeading))
+}
+
+func TestRowsOfATableAreFoundByTheirNeighbours(t *testing.T) {
+	t.Parallel()
+	text, y := prose(72, 780, 5)
+	long := "the rights of who signed on, also where a procedure of somebody else runs; without one they are the same"
+	for name, c := range map[string]struct{ content, want string }{
+		"beside a cell of two lines, a gap that is small in its line": {
+			rows(boldFont, []float64{72, 150}, y-20, 14, []string{"Register", "Value"}) +
+				put(plainFont, 10, 72, y-40, "USER or") + put(plainFont, 10, 72, y-52, "SESSION") + put(plainFont, 10, 150, y-40, "who signed on") +
+				rows(plainFont, []float64{72, 150}, y-66, 14, []string{"CURRENT_US", long}, []string{"SYSTEM_US", long}),
+			"Register | Value\nUSER or SESSION | who signed on\nCURRENT_US | " + long + "\nSYSTEM_US | " + long,
+		},
+		"letters in columns of their own": {
+			put(plainFont, 10, 72, y-20, "Trace a job") + spaced(300, y-20, "XXX") + put(plainFont, 10, 72, y-34, "Explain a query") + spaced(300, y-34, "XX") +
+				put(plainFont, 10, 72, y-48, "Show a plan") + spaced(300, y-48, "XXX"),
+			"Trace a job | X | X | X\nExplain a query | X | X | \nShow a plan | X | X | X",
+		},
+		"a text over several columns": {
+			rows(plainFont, []float64{72, 200, 240, 280, 320, 360}, y-20, 14, []string{"Wages", "1", "2", "3", "4", "5"}, []string{"to 100", "9", "8", "7", "6", "5"},
+				[]string{"to 200", "19", "18", "17", "16", "15"}, []string{"to 300", "29", "28", "27", "26", "25"}, []string{"over 300", "use the table of a single person"}),
+			"Wages | 1 | 2 | 3 | 4 | 5\nto 100 | 9 | 8 | 7 | 6 | 5\nto 200 | 19 | 18 | 17 | 16 | 15\nto 300 | 29 | 28 | 27 | 26 | 25\n" +
+				"over 300 |  |  | use the table of a single person |  |",
+		},
+		"a head that is wider than its numbers": {
+			rows(boldFont, []float64{72, 136}, y-20, 13, []string{"Year", "Freshwater Ducks"}) +
+				rows(plainFont, []float64{112, 207}, y-33, 13, []string{"2019", "120"}, []string{"2020", "135"}, []string{"2021", "150"}, []string{"2022", "170"}),
+			"Year | Freshwater Ducks\n2019 | 120\n2020 | 135\n2021 | 150\n2022 | 170",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			require.Equal(t, []string{c.want}, ofKind(blocksOf(t, drawn(text+c.content)), ingest.BlockTable))
+		})
+	}
 }
 
 func TestTablesAreReadByTheirLines(t *testing.T) {
@@ -212,11 +252,20 @@ func TestWhatOnlyLooksLikeATable(t *testing.T) {
 		listing += put(fixedFont, 10, 72, y, fmt.Sprint(i+10)) + put(fixedFont, 10, 110, y, "if err != nil { return err }")
 		bullets += put(plainFont, 10, 72, y, `•`) + put(plainFont, 10, 100, y, fmt.Sprintf("an item %d of a list", i))
 	}
+	frames := ""
+	for i := range 6 {
+		y := 740 - 12*float64(i)
+		frames += put(boldFont, 10, 26, y, "what it is for") + put(plainFont, 10, 150, y, fmt.Sprintf("a description of the book in %d lines", i)) +
+			put(plainFont, 10, 450, y, "who wrote it") + put(plainFont, 10, 450, y-240, "where it is") + put(plainFont, 10, 26, y-240, "when it was made")
+	}
 	for i := range 24 {
 		columns += put(plainFont, 10, 330, 780-12*float64(i), fmt.Sprintf("and the right one has words %d as well", i))
 	}
 	for name, content := range map[string]string{
 		"two columns": columns, "two columns, line by line": lines, "contents": contents, "a listing": listing, "a list": strings.ReplaceAll(bullets, "•", "\x95"),
+		"frames of a page": ruling([]float64{20, 440, 580}, []float64{760, 560, 300}) + frames,
+		"a picture with words on it": ruling([]float64{100, 140, 190, 240}, []float64{700, 660, 620}) +
+			put(plainFont, 10, 115, 680, "Threaded nut core") + put(plainFont, 10, 170, 640, "Tightened nut") + put(plainFont, 10, 120, 650, "Keyway"),
 		"two lines": put(plainFont, 10, 72, 700, "Date:") + put(plainFont, 10, 300, 700, "today") + put(plainFont, 10, 72, 680, "Place:") + put(plainFont, 10, 300, 680, "here"),
 	} {
 		blocks := blocksOf(t, drawn(content))

@@ -26,8 +26,8 @@ const (
 	sizedLines = 2
 	// loose is the width of a character, in font sizes, above which a line has wide gaps.
 	loose = 0.62
-	// narrow is the same beside a line that has some.
-	narrow = 0.48
+	// spread is the width of a letter of a word, in font sizes, above which its letters are cells.
+	spread = 1.5
 	// titleRunes is the length of a line above which it is no heading.
 	titleRunes = 120
 )
@@ -192,27 +192,36 @@ func (m *measurer) measure(lines []textLine, page requests.Page) (grids []grid) 
 	return grids
 }
 
-// besideCells asks for the words of lines that stand beside rows of a table: their gaps may be narrow.
+// besideCells asks for the words of lines that stand near rows of a table: their gaps may be narrow. A line that goes up again is of such a
+// row too.
 func (m *measurer) besideCells(lines []textLine) {
-	ask := func(i, beside int) {
+	row := func(i int) bool {
+		return i >= 0 && i < len(lines) && (lines[i].hasGap() || i > 0 && goesUp(lines[i-1], lines[i]))
+	}
+	ask := func(i int, near ...int) {
 		l := &lines[i]
-		if len(l.cells) == 0 && lines[beside].hasGap() && l.placed() && l.size > 0 && l.right-l.left > narrow*l.size*float64(l.width) {
+		if len(l.cells) == 0 && l.text != "" && l.size > 0 && slices.ContainsFunc(near, row) && (l.placed() || m.place(l)) {
 			m.cells(l)
 		}
 	}
-	for i := 1; i < len(lines); i++ {
-		ask(i, i-1)
+	for i := range lines {
+		ask(i, i-1, i-2)
 	}
-	for i := len(lines) - 2; i >= 0; i-- {
-		ask(i, i+1)
+	for i := len(lines) - 1; i >= 0; i-- {
+		ask(i, i+1, i+2, i+3)
 	}
+}
+
+// goesUp tells whether a line stands beside the end of the one before it, to the right, or above.
+func goesUp(before, line textLine) bool {
+	return line.placed() && before.placed() && line.base > before.base-sameBase*line.size && line.left > before.left
 }
 
 // rowsLikely tells whether a page may have a table: lines with gaps, or lines that stand beside others.
 func rowsLikely(lines []textLine) bool {
 	n := 0
 	for i := 1; i < len(lines); i++ {
-		if l, prev := lines[i], lines[i-1]; l.hasGap() || (l.placed() && prev.placed() && l.base > prev.base-sameBase*l.size && l.left > prev.left) {
+		if lines[i].hasGap() || goesUp(lines[i-1], lines[i]) {
 			if n++; n >= leastRows {
 				return true
 			}
@@ -338,7 +347,7 @@ func (m *measurer) cells(l *textLine) {
 			left2, right2, ok2 := m.extent(end)
 			left, right, ok = min(left, left2), max(right, right2), ok2
 		}
-		if n := utf8.RuneCountInString(b.String()); ok && n > 1 && n <= maxMeasuredRunes && right-left > 2*l.size*float64(n) {
+		if n := utf8.RuneCountInString(b.String()); ok && n > 1 && n <= maxMeasuredRunes && right-left > spread*l.size*float64(n) {
 			m.letters(l, b.String(), start)
 		} else if ok {
 			l.cells = append(l.cells, cell{text: string(m.lamAlef([]rune(b.String()), start)), left: left, right: right})

@@ -245,8 +245,9 @@ func (g grid) read(lines []textLine) (t table, taken []int) {
 	type part struct {
 		base  float64
 		cells []string
+		lines []int // of the page
 	}
-	columns, beside := len(g.xs)-1, 0
+	columns, beside, inside, over := len(g.xs)-1, 0, 0, 0
 	bands := make([][]part, len(g.ys)-1)
 	for i, l := range lines {
 		middle := l.base + l.size/3
@@ -267,6 +268,10 @@ func (g grid) read(lines []textLine) (t table, taken []int) {
 			pieces = []cell{{text: l.text, left: l.left, right: l.right}}
 		}
 		walls, starts := g.walls(middle)
+		crossed, parted := l.acrossWalls(walls)
+		if crossed {
+			over++
+		}
 		for _, p := range pieces {
 			c := columnOf(walls, p)
 			if c > 0 {
@@ -287,10 +292,14 @@ func (g grid) read(lines []textLine) (t table, taken []int) {
 		for c, text := range texts {
 			parts[at].cells[c] = strings.TrimSpace(parts[at].cells[c] + " " + text)
 		}
+		if parted || slices.ContainsFunc(parts[at].lines, func(k int) bool { return sideBySide(lines[k], l, walls) }) {
+			inside++
+		}
+		parts[at].lines = append(parts[at].lines, i)
 		bands[band] = parts
 	}
-	if 3*beside > len(taken) {
-		return table{}, nil // the lines part some columns of a larger table
+	if 3*beside > len(taken) || inside >= leastRows || 2*over > len(taken) {
+		return table{}, nil // the lines part some columns of a larger table, or frames of a page, or are a picture with words on it
 	}
 	for _, parts := range bands {
 		slices.SortStableFunc(parts, func(a, b part) int { return compareFloat(b.base, a.base) })
@@ -309,6 +318,26 @@ func (g grid) read(lines []textLine) (t table, taken []int) {
 		t.lefts = nil
 	}
 	return t, taken
+}
+
+// acrossWalls tells whether a wall stands between two words of a line that are no further apart than words are, and whether none stands
+// between two that are far apart.
+func (l textLine) acrossWalls(walls []float64) (crossed, parted bool) {
+	for i := 1; i < len(l.cells); i++ {
+		a, b := l.cells[i-1], l.cells[i]
+		gap, same := b.left-a.right, columnOf(walls, a) == columnOf(walls, b)
+		crossed = crossed || gap >= 0 && gap < river*l.size && !same
+		parted = parted || gap > wideGap*l.size && same
+	}
+	return crossed, parted
+}
+
+// sideBySide tells whether two lines of text stand side by side and far apart between the same walls.
+func sideBySide(a, b textLine, walls []float64) bool {
+	if a.left > b.left {
+		a, b = b, a
+	}
+	return b.left-a.right > wideGap*b.size && !slices.ContainsFunc(walls, func(x float64) bool { return x > a.right-touch && x < b.left+touch })
 }
 
 // eachIsRow tells whether the lines between two drawn lines are rows of their own: all have several cells, the first among them.

@@ -341,8 +341,12 @@ func tableWith(rows []row, head int, gaps []float64) table {
 	}
 	for _, r := range rows {
 		cells := make([]string, len(gaps)+1)
-		for _, p := range r.pieces {
-			c := columnOf(gaps, p)
+		own := gapsOf([][]cell{r.pieces}, wideGap*r.size, 0)
+		if len(own) != len(gaps) || r.fits(gaps) > 0 {
+			own = gaps
+		}
+		for _, p := range inRuns(r.pieces, own, river*r.size) {
+			c := columnOf(own, p)
 			t.lefts[c] = min(t.lefts[c], p.left)
 			cells[c] = strings.TrimSpace(cells[c] + " " + p.text)
 		}
@@ -359,6 +363,31 @@ func tableWith(rows []row, head int, gaps []float64) table {
 		}
 	}
 	return t
+}
+
+// inRuns makes one piece of words that follow each other over several columns' ends, as a title over these does; no gap between them is as
+// wide as between columns.
+func inRuns(pieces []cell, gaps []float64, width float64) (out []cell) {
+	for i := 0; i < len(pieces); {
+		run, n := pieces[i], i+1
+		for n < len(pieces) && pieces[n].left >= run.right && pieces[n].left < run.right+width {
+			run.text, run.right = run.text+" "+pieces[n].text, pieces[n].right
+			n++
+		}
+		over := 0
+		for _, g := range gaps {
+			if g > run.left && g < run.right {
+				over++
+			}
+		}
+		if over > 1 {
+			out = append(out, run)
+		} else {
+			out = append(out, pieces[i:n]...)
+		}
+		i = n
+	}
+	return out
 }
 
 // withoutLone drops gaps beside a column that holds a single cell.
