@@ -207,7 +207,9 @@ func (d *docxBody) Text(data []byte) error {
 	if d.drop.Now() || !d.inText || d.hidden || p == nil {
 		return nil
 	}
-	p.text.WriteString(d.formula.text())
+	if d.formula.depth > 0 {
+		p.text.WriteString(d.formula.before(string(data)))
+	}
 	p.text.Write(data)
 	if p.text.Len() > document.MaxBlockBytes {
 		text := p.text.String()

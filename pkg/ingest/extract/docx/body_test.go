@@ -118,12 +118,32 @@ func TestFormulasAreNotGluedTogether(t *testing.T) {
 	t.Parallel()
 	m := func(text string) string { return "<m:r><m:t>" + text + "</m:t></m:r>" }
 	e := func(inner string) string { return "<m:e>" + inner + "</m:e>" }
+	d := func(inner string) string { return "<m:d>" + e(inner) + "</m:d>" }
+	fn := func(name, of string) string { return "<m:func><m:fName>" + name + "</m:fName>" + e(of) + "</m:func>" }
+	low := func(inner, limit string) string {
+		return "<m:limLow>" + e(inner) + "<m:lim>" + limit + "</m:lim></m:limLow>"
+	}
+	group := func(props, inner string) string {
+		return "<m:groupChr><m:groupChrPr>" + props + "</m:groupChrPr>" + e(inner) + "</m:groupChr>"
+	}
 	for name, c := range map[string]struct{ inner, want string }{
 		"a fraction":     {`<m:f><m:fPr/><m:num>` + m("a+b") + `</m:num><m:den>` + m("c") + `</m:den></m:f>`, `\frac{a+b}{c}`},
 		"powers":         {`<m:sSup>` + e(m("x")) + `<m:sup>` + m("2") + `</m:sup></m:sSup><m:sSubSup>` + e(m("y")) + `<m:sub>` + m("i") + `</m:sub><m:sup>` + m("3") + `</m:sup></m:sSubSup>`, `x^{2}y_{i}^{3}`},
 		"roots":          {`<m:rad><m:radPr><m:degHide m:val="1"/></m:radPr><m:deg/>` + e(m("x")) + `</m:rad><m:rad><m:deg>` + m("3") + `</m:deg>` + e(m("y")) + `</m:rad>`, `\sqrt{x}\sqrt[3]{y}`},
 		"brackets":       {`<m:d>` + e(m("a")) + e(m("b")) + `</m:d><m:d><m:dPr><m:begChr m:val="["/><m:endChr m:val="]"/></m:dPr>` + e(m("c")) + `</m:d>`, `(a,b)[c]`},
 		"a sum":          {`<m:nary><m:naryPr><m:chr m:val="∑"/></m:naryPr><m:sub>` + m("i=0") + `</m:sub><m:sup>` + m("n") + `</m:sup>` + e(m("i")) + `</m:nary>`, `∑_{i=0}^{n}i`},
+		"a function":     {fn(m("cos"), `<m:f><m:num>`+m("x")+`</m:num><m:den>`+m("L")+`</m:den></m:f>`) + fn(m("sin"), m("y")) + m("+"), `cos \frac{x}{L} sin y+`},
+		"of brackets":    {d(m("a") + fn(m("log"), d(m("x")))), `(alog(x))`},
+		"a lower limit":  {fn(low(m("lim"), m("n")), d(m("1"))) + m(" , ") + fn(low(m("max"), m("0≤x")), m("x")), `lim_{n}(1) , max_{0≤x} x`},
+		"limits alone":   {low(m("S"), m("i")) + m("+") + `<m:limUpp>` + e(m("T")) + `<m:lim>` + m("j") + `</m:lim></m:limUpp>` + m("e"), `S_{i}+T^{j} e`},
+		"empty scripts":  {`<m:nary><m:naryPr><m:chr m:val="⋀"/></m:naryPr><m:sub/><m:sup/>` + e(m("x")) + `</m:nary><m:sSup>` + e(m("y")) + `<m:sup><m:sSub><m:e/><m:sub>` + m("2") + `</m:sub></m:sSub></m:sup></m:sSup>`, `⋀x` + `y^{_{2}}`},
+		"scripts before": {m("s") + `<m:sPre><m:sub>` + m("+") + `</m:sub><m:sup/>` + e(m("τ")) + `</m:sPre>`, `s{}_{+}τ`},
+		"no bar":         {d(`<m:f><m:fPr><m:type m:val="noBar"/></m:fPr><m:num>` + m("n") + `</m:num><m:den>` + m("k") + `</m:den></m:f>`), `(\binom{n}{k})`},
+		"braces":         {low(group("", m("a")), m("low")) + group(`<m:chr m:val="⏞"/><m:pos m:val="top"/>`, m("b")), `\underbrace{a}_{low}\overbrace{b}`},
+		"a long arrow":   {m("A") + `<m:box>` + e(group(`<m:chr m:val="→"/>`, m("gives"))) + `</m:box>` + m("B"), `A\underset{→}{gives}B`},
+		"a matrix":       {d(`<m:m><m:mr>` + e(m("1")) + e(m("0")) + `</m:mr><m:mr>` + e(m("0")) + e(m("1")) + `</m:mr></m:m>`), `(1&0\\0&1)`},
+		"lines":          {`<m:eqArr>` + e(m("a")) + e(m("b")) + `</m:eqArr>`, `a\\b`},
+		"an accent":      {d(`<m:acc><m:accPr><m:chr m:val="` + "\u0305" + `"/></m:accPr>` + e(m("x")) + `</m:acc><m:acc>` + e(m("y")) + `</m:acc><m:bar>` + e(m("z")) + `</m:bar>`), `(\bar{x}\hat{y}\underline{z})`},
 		"one in another": {`<m:f><m:num><m:f><m:num>` + m("1") + `</m:num><m:den>` + m("2") + `</m:den></m:f></m:num><m:den>` + m("3") + `</m:den></m:f>`, `\frac{\frac{1}{2}}{3}`},
 	} {
 		t.Run(name, func(t *testing.T) {
