@@ -51,7 +51,7 @@ var Registry = []Reader{
 	{Name: "docx", Version: 6, Types: []string{document.TypeDOCX}, objects: true, Read: docx.Read},
 	{Name: "html", Version: 3, Types: []string{document.TypeHTML}, Read: html.Read},
 	{Name: "markdown", Version: 3, Types: []string{document.TypeMarkdown}, Read: markdown.Read},
-	{Name: "pptx", Version: 3, Types: []string{document.TypePPTX}, objects: true, Read: pptx.Read},
+	{Name: "pptx", Version: 4, Types: []string{document.TypePPTX}, objects: true, Read: pptx.Read},
 	{Name: "xlsx", Version: 3, Types: []string{document.TypeXLSX}, objects: true, Read: xlsx.Read},
 	{Name: "odf", Version: 2, Types: []string{document.TypeODT, document.TypeODS, document.TypeODP}, Read: odf.Read},
 	{Name: "epub", Version: 1, Types: []string{document.TypeEPUB}, Read: epub.Read},

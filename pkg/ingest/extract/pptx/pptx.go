@@ -100,12 +100,17 @@ type slide struct {
 	text   strings.Builder // of the paragraph being read
 	title  strings.Builder // paragraphs of the title
 
-	table *document.TableWriter
-	cells []string
-	cell  strings.Builder
-	own   int  // cells of the row that are not covered
-	span  bool // the cell is covered by the one before it
+	table          *document.TableWriter
+	cells          []string
+	above          []string // the row before, for cells that are merged with those above
+	cell           strings.Builder
+	own            int  // cells of the row that are not covered by the one before them
+	fresh          bool // the row has a text of its own
+	hmerge, vmerge bool // the cell is covered by the one before it, by the one above
 }
+
+// maxColumns bounds the columns in which a text is repeated.
+const maxColumns = 1024
 
 // Start implements office.Visitor.
 func (s *slide) Start(name string, attrs []xml.Attr) error {
@@ -131,9 +136,9 @@ func (s *slide) Start(name string, attrs []xml.Attr) error {
 	case "tab":
 		s.text.WriteByte('\t')
 	case "tbl":
-		s.table = &document.TableWriter{Out: s.out, Page: s.page}
+		s.table, s.above = &document.TableWriter{Out: s.out, Page: s.page}, nil
 	case "tc":
-		s.span = office.Attr(attrs, "hMerge") == "1" || office.Attr(attrs, "vMerge") == "1"
+		s.hmerge, s.vmerge = office.Attr(attrs, "hMerge") == "1", office.Attr(attrs, "vMerge") == "1"
 	}
 	return nil
 }
@@ -151,18 +156,12 @@ func (s *slide) End(name string) error {
 	case "sp":
 		return s.endShape()
 	case "tc":
-		if s.span && s.cell.Len() == 0 && len(s.cells) > 0 {
-			s.cell.WriteString(s.cells[len(s.cells)-1])
-		}
-		if !s.span {
-			s.own++
-		}
-		s.cells = append(s.cells, s.cell.String())
-		s.cell.Reset()
+		s.endCell()
 	case "tr":
-		cells, own := s.cells, s.own
-		s.cells, s.own = nil, 0
-		if s.table != nil && len(cells) > 0 {
+		cells, own, fresh := s.cells, s.own, s.fresh
+		s.cells, s.own, s.fresh = nil, 0, false
+		s.above = cells
+		if s.table != nil && fresh {
 			return s.table.Row(document.TitleRow(cells, own))
 		}
 	case "tbl":
@@ -172,6 +171,25 @@ func (s *slide) End(name string) error {
 		}
 	}
 	return nil
+}
+
+// endCell adds a cell to its row. One that is covered repeats the cell above or before it.
+func (s *slide) endCell() {
+	text, at := s.cell.String(), len(s.cells)
+	s.cell.Reset()
+	switch {
+	case text != "":
+		s.fresh = true
+	case at >= maxColumns:
+	case s.vmerge && at < len(s.above):
+		text = s.above[at]
+	case s.hmerge && at > 0:
+		text = s.cells[at-1]
+	}
+	if !s.hmerge {
+		s.own++
+	}
+	s.cells = append(s.cells, text)
 }
 
 // Text implements office.Visitor.

@@ -63,6 +63,29 @@ func TestSlidesComeInTheOrderOfTheShow(t *testing.T) {
 	}
 }
 
+// A cell that is merged downwards stands in each row that has a text of its own.
+func TestCellsThatTakeMoreThanOneRow(t *testing.T) {
+	t.Parallel()
+	tc := func(attrs, text string) string {
+		return "<a:tc " + attrs + "><a:p><a:r><a:t>" + text + "</a:t></a:r></a:p></a:tc>"
+	}
+	tbl := func(rows ...string) string {
+		return "<p:graphicFrame><a:tbl><a:tr>" + strings.Join(rows, "</a:tr><a:tr>") + "</a:tr></a:tbl></p:graphicFrame>"
+	}
+	data := show(t, []int{2}, "",
+		tbl(tc(`gridSpan="2" rowSpan="3"`, "both")+tc(`hMerge="1" rowSpan="3"`, "")+tc(`rowSpan="2"`, "tall")+tc("", "a"),
+			tc(`gridSpan="2" vMerge="1"`, "")+tc(`hMerge="1" vMerge="1"`, "")+tc(`vMerge="1"`, "")+tc("", "b"),
+			tc(`gridSpan="2" vMerge="1"`, "")+tc(`hMerge="1" vMerge="1"`, "")+tc("", "c")+tc(`vMerge="1"`, "own")+tc(`vMerge="1"`, ""),
+			tc(`vMerge="1"`, "")+tc(`vMerge="1"`, "")+tc("", "")+tc("", ""),
+			tc(`vMerge="1"`, "")+tc("", "both")+tc(`vMerge="1"`, ""))+
+			tbl(tc(`vMerge="1"`, "")+tc("", "x"), tc("", "y")+tc(`hMerge="1"`, "")))
+	extracttest.RequireLines(t, pptx.Read, document.TypePPTX, data,
+		"t both | both | tall | a\nboth | both | tall | b\nboth | both | c | own | \nboth | both |", "t | x\ny")
+	_, blocks, err := extracttest.ReadBytes(pptx.Read, show(t, []int{2}, "", tbl(tc("", "x")+strings.Repeat(`<a:tc hMerge="1"/>`, 9999))), document.TypePPTX)
+	require.NoError(t, err)
+	require.Equal(t, 1024, strings.Count(blocks[0].Text, "x"))
+}
+
 func TestPresentationsThatAreDamagedOrTooLong(t *testing.T) {
 	t.Parallel()
 	_, _, err := extracttest.ReadBytes(pptx.Read, extracttest.ZipOf(t, "ppt/other.xml", "<x/>"), document.TypePPTX)
