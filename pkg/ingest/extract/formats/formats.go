@@ -53,7 +53,7 @@ var Registry = []Reader{
 	{Name: "markdown", Version: 3, Types: []string{document.TypeMarkdown}, Read: markdown.Read},
 	{Name: "pptx", Version: 4, Types: []string{document.TypePPTX}, objects: true, Read: pptx.Read},
 	{Name: "xlsx", Version: 3, Types: []string{document.TypeXLSX}, objects: true, Read: xlsx.Read},
-	{Name: "odf", Version: 2, Types: []string{document.TypeODT, document.TypeODS, document.TypeODP}, Read: odf.Read},
+	{Name: "odf", Version: 3, Types: []string{document.TypeODT, document.TypeODS, document.TypeODP}, Read: odf.Read},
 	{Name: "epub", Version: 1, Types: []string{document.TypeEPUB}, Read: epub.Read},
 	{Name: "rtf", Version: 3, Types: []string{document.TypeRTF}, Read: rtf.Read},
 	{Name: "eml", Version: 2, Types: []string{document.TypeEML}, PDF: true, Read: mail.Read},

@@ -2,6 +2,7 @@
 package odf
 
 import (
+	"cmp"
 	"context"
 	"encoding/xml"
 	"errors"
@@ -11,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/millweir/millweir/pkg/ingest"
+	"github.com/millweir/millweir/pkg/ingest/extract/archive"
 	"github.com/millweir/millweir/pkg/ingest/extract/document"
 	"github.com/millweir/millweir/pkg/ingest/extract/office"
 )
@@ -45,7 +47,12 @@ func Read(ctx context.Context, in *document.Input, out *document.Sink) (ingest.E
 		return ingest.Extraction{}, document.Corrupt("the archive has no content.xml")
 	}
 	defer part.Close()
-	c := &content{ctx: ctx, in: in, out: out, archive: a, part: part, hidden: map[string]bool{}}
+	c := &content{ctx: ctx, in: in, out: out, archive: a, part: part, hidden: map[string]bool{}, styles: newStyles()}
+	if in.MediaType == document.TypeODT {
+		if err := a.Visit("styles.xml", &c.styles); err != nil {
+			return ingest.Extraction{}, err
+		}
+	}
 	if err := part.Walk(c); err != nil {
 		return ingest.Extraction{}, err
 	}
@@ -71,6 +78,38 @@ type manifest struct {
 func (m *manifest) Start(name string, _ []xml.Attr) error {
 	m.encrypted = m.encrypted || name == "encryption-data"
 	return nil
+}
+
+// styles knows what the styles of paragraphs are based on.
+type styles struct {
+	office.Attributes
+	name    string // of the style being read
+	basedOn map[string]string
+}
+
+func newStyles() styles { return styles{basedOn: map[string]string{}} }
+
+// Start implements office.Visitor.
+func (s *styles) Start(name string, attrs []xml.Attr) error {
+	if name != "style" {
+		return nil
+	}
+	s.name = office.Attr(attrs, "name")
+	if office.Attr(attrs, "family") == "paragraph" && len(s.basedOn) < archive.MaxEntries {
+		s.basedOn[s.name] = office.Attr(attrs, "parent-style-name")
+	}
+	return nil
+}
+
+// title tells whether a style is the one of titles, or based on it.
+func (s *styles) title(name string) bool {
+	for range 12 {
+		if name == "Title" {
+			return true
+		}
+		name = s.basedOn[name]
+	}
+	return false
 }
 
 // paragraph is a heading or paragraph being read; a text box or note puts one inside another.
@@ -101,17 +140,20 @@ type content struct {
 	note     strings.Builder
 	citation bool
 
-	tables   int // open ones; only the outermost makes rows
-	table    *document.TableWriter
-	row      []string
-	cell     strings.Builder
-	repeat   int
-	own      int             // cells of the row that are not covered
-	covering bool            // the cell being read covers others
-	spread   string          // text of the cell that covers the ones behind it
-	sheet    string          // name of a sheet without rows so far
-	style    string          // automatic style being read
-	hidden   map[string]bool // styles of hidden sheets
+	tables  int // open ones; only the outermost makes rows
+	table   *document.TableWriter
+	row     []string
+	above   []string // the row before, for cells that are covered by those above
+	cell    strings.Builder
+	repeat  int
+	own     int    // cells of the row that are not covered by the one before them
+	fresh   bool   // the row has a text of its own
+	covered bool   // the cell being read is
+	across  int    // cells that the last one that is not covered still covers
+	spread  string // text of that one
+	sheet   string // name of a sheet without rows so far
+	styles  styles
+	hidden  map[string]bool // styles of hidden sheets
 }
 
 // dropped are elements whose whole content is left out.
@@ -157,6 +199,8 @@ func (c *content) Start(name string, attrs []xml.Attr) error {
 		if name == "h" {
 			level, _ := strconv.Atoi(office.Attr(attrs, "outline-level"))
 			p.level = min(max(level, 1), 6)
+		} else if c.in.MediaType == document.TypeODT && c.styles.title(office.Attr(attrs, "style-name")) {
+			p.level = 1
 		}
 		c.open = append(c.open, p)
 	case "s":
@@ -209,7 +253,7 @@ func (c *content) sendObjects() error {
 			continue
 		}
 		out := document.NewSink(c.in.Limits, c.out.Inside(c.page))
-		err = part.Walk(&content{ctx: c.ctx, in: c.in, out: out, archive: c.archive, part: part, object: true, hidden: map[string]bool{}})
+		err = part.Walk(&content{ctx: c.ctx, in: c.in, out: out, archive: c.archive, part: part, object: true, hidden: map[string]bool{}, styles: newStyles()})
 		part.Close()
 		if err != nil {
 			return err
@@ -225,7 +269,7 @@ func (c *content) startTable(name string, attrs []xml.Attr) error {
 		if c.tables++; c.tables > 1 {
 			return nil
 		}
-		c.table, c.row = &document.TableWriter{Out: c.out, Page: c.page}, nil
+		c.table, c.row, c.above = &document.TableWriter{Out: c.out, Page: c.page}, nil, nil
 		c.cell.Reset()
 		if c.in.MediaType != document.TypeODS {
 			return nil
@@ -236,17 +280,16 @@ func (c *content) startTable(name string, attrs []xml.Attr) error {
 			n, _ := strconv.Atoi(office.Attr(attrs, "number-columns-repeated"))
 			c.repeat = max(n, 1)
 			c.cell.Reset()
-			if name == "table-cell" {
-				c.spread = ""
-				c.own += c.repeat
+			if c.covered = name == "covered-table-cell"; !c.covered {
+				n, _ = strconv.Atoi(office.Attr(attrs, "number-columns-spanned"))
+				c.across = n - 1
 			}
-			c.covering = name == "table-cell" && office.Attr(attrs, "number-columns-spanned") > "1"
 		}
 	case "style":
-		c.style = office.Attr(attrs, "name")
+		return c.styles.Start(name, attrs)
 	case "table-properties":
 		if office.Attr(attrs, "display") == "false" && len(c.hidden) < maxCells {
-			c.hidden[c.style] = true
+			c.hidden[c.styles.name] = true
 		}
 	}
 	return nil
@@ -328,20 +371,33 @@ func (c *content) endCell() {
 	}
 	text := strings.TrimSpace(c.cell.String())
 	c.cell.Reset()
-	if c.covering {
+	c.fresh = c.fresh || text != ""
+	if !c.covered {
 		c.spread = text
-	} else if text == "" {
-		text = c.spread
 	}
 	n := min(c.repeat, maxRepeat)
-	if text == "" && c.repeat > maxRepeat {
+	if text == "" && !c.covered && c.repeat > maxRepeat {
 		n = 1 // a cell somewhere far out follows, or none
 	}
 	for range n {
 		if len(c.row) < maxCells {
-			c.row = append(c.row, text)
+			c.row = append(c.row, c.repeated(text))
 		}
 	}
+}
+
+// repeated is what stands in the next column: of a covered cell the text of the one that covers it, if it has none.
+func (c *content) repeated(text string) string {
+	at := len(c.row)
+	if c.covered && c.across > 0 {
+		c.across--
+		return cmp.Or(text, c.spread)
+	}
+	c.own++
+	if c.covered && text == "" && at < len(c.above) {
+		return c.above[at]
+	}
+	return text
 }
 
 // endRow sends a row without the empty cells at its end.
@@ -350,13 +406,13 @@ func (c *content) endRow() error {
 	if c.tables != 1 || len(row) == 0 {
 		return nil
 	}
-	own := c.own
-	c.row, c.spread, c.own = nil, "", 0
+	own, fresh := c.own, c.fresh
+	c.row, c.above, c.own, c.fresh, c.across = nil, row, 0, false, 0
+	if !fresh {
+		return nil
+	}
 	for len(row) > 1 && row[len(row)-1] == "" {
 		row = row[:len(row)-1]
-	}
-	if len(row) == 1 && row[0] == "" {
-		return nil
 	}
 	if name := c.sheet; name != "" {
 		c.sheet = ""

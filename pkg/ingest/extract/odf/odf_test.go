@@ -2,6 +2,7 @@ package odf_test
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -31,6 +32,46 @@ func TestTexts(t *testing.T) {
 			`<table:table-row><table:table-cell><text:p>x</text:p><text:p>y</text:p></table:table-cell><table:table-cell><table:table><table:table-row><table:table-cell><text:p>in</text:p></table:table-cell></table:table-row></table:table></table:table-cell></table:table-row></table:table>`),
 		"## Head", "p a   b\tc\nd", "p see[1] here", "l item", "p in a box", "p before after", "p wide", "t x y | in", "p [1] the note")
 	require.Equal(t, "The title", ex.Title)
+}
+
+// A paragraph is a title by its style, or by what its style is based on: in either part, and in texts only.
+func TestTitlesOfTexts(t *testing.T) {
+	t.Parallel()
+	style := func(name, family, parent string) string {
+		return `<style:style style:name="` + name + `" style:family="` + family + `" style:parent-style-name="` + parent + `"/>`
+	}
+	p := func(style, text string) string {
+		return `<text:p text:style-name="` + style + `">` + text + `</text:p>`
+	}
+	data := extracttest.ZipOf(t, "styles.xml", `<office:document-styles>`+style("Cover", "paragraph", "Title")+style("Round", "paragraph", "Round")+style("Subtitle", "paragraph", "Heading")+style("P3", "paragraph", "Title")+`</office:document-styles>`,
+		"content.xml", `<office:document-content>`+style("P1", "paragraph", "Cover")+style("P2", "paragraph", "Round")+style("P3", "paragraph", "")+style("T1", "text", "Title")+`<office:body>`+
+			p("P2", "before")+p("P3", "plain")+p("Title", "The <text:span>whole</text:span>")+p("Subtitle", "part")+p("P1", "Cover")+p("T1", "text")+
+			`<text:h text:outline-level="3" text:style-name="Title">Head</text:h></office:body></office:document-content>`)
+	extracttest.RequireLines(t, odf.Read, document.TypeODT, data, "p before", "p plain", "# The whole", "p part", "# Cover", "p text", "### Head")
+	extracttest.RequireLines(t, odf.Read, document.TypeODP, data, "p before", "p plain", "p The whole", "p part", "p Cover", "p text", "### Head")
+}
+
+// A cell that takes several rows stands in each that has a text of its own.
+func TestCellsThatTakeMoreThanOneRow(t *testing.T) {
+	t.Parallel()
+	tc := func(attrs, text string) string {
+		return "<table:table-cell " + attrs + "><text:p>" + text + "</text:p></table:table-cell>"
+	}
+	covered := func(n int) string {
+		return fmt.Sprintf(`<table:covered-table-cell table:number-columns-repeated="%d"/>`, n)
+	}
+	const tall, wide = `table:number-rows-spanned="3"`, `table:number-columns-spanned="2"`
+	tbl := func(rows ...string) string {
+		return `<table:table><table:table-row>` + strings.Join(rows, `</table:table-row><table:table-row>`) + `</table:table-row></table:table>`
+	}
+	data := file(t, tbl(tc(tall+" "+wide, "both")+covered(1)+tc(tall, "tall")+tc("", "a"),
+		covered(3)+tc("", "b"),
+		covered(3)+tc(`table:number-columns-repeated="999"`, ""),
+		tc(wide, "")+covered(1)+`<table:covered-table-cell><text:p>own</text:p></table:covered-table-cell>`+tc("", "c"),
+		tc(wide, "d")+covered(2)+tc("", "e"))+
+		tbl(covered(1)+tc("", "f"), tc(tall+" "+wide, "title")+covered(1), covered(2)))
+	extracttest.RequireLines(t, odf.Read, document.TypeODT, data,
+		"t both | both | tall | a\nboth | both | tall | b\n |  | own | c\nd | d | own | e", "t | f\ntitle")
 }
 
 func TestSheets(t *testing.T) {
@@ -69,8 +110,8 @@ func TestObjectsAreReadInTheirPlace(t *testing.T) {
 		return `<draw:frame><draw:object xlink:href="./` + folder + `"/><draw:image xlink:href="./ObjectReplacements/` + folder + `"/><svg:title>ALT</svg:title></draw:frame>`
 	}
 	chart := `<office:chart><chart:chart><chart:title><text:p>Sales</text:p></chart:title><table:table table:name="local-table">` + row("", "North") + row("2024", "4.3") + `</table:table>` + frame("Object 1") + `</chart:chart></office:chart>`
-	sheet := `<office:spreadsheet><text:h>Inner</text:h><table:table table:name="S">` + row("a", "b") + `</table:table></office:spreadsheet>`
-	body := `<office:text><text:h text:outline-level="1">Head</text:h><text:p>before` + frame("Object 1") + `</text:p><text:p>after` + frame("Object 1") + frame("Missing") + frame("../x") + `</text:p>` +
+	sheet := `<style:style style:name="P1" style:family="paragraph" style:parent-style-name="Title"/><office:spreadsheet><text:h>Inner</text:h><table:table table:name="S">` + row("a", "b") + `</table:table></office:spreadsheet>`
+	body := `<office:text><text:h text:outline-level="1">Head</text:h><text:p text:style-name="P1">before` + frame("Object 1") + `</text:p><text:p>after` + frame("Object 1") + frame("Missing") + frame("../x") + `</text:p>` +
 		`<table:table><table:table-row><table:table-cell><text:p>x` + frame("Object 2") + `</text:p></table:table-cell><table:table-cell><text:p>y</text:p></table:table-cell></table:table-row></table:table><text:p>end</text:p></office:text>`
 	data := extracttest.ZipOf(t, "content.xml", fmt.Sprintf(whole, body), "Object 1/content.xml", fmt.Sprintf(whole, chart), "Object 2/content.xml", fmt.Sprintf(whole, sheet))
 	extracttest.RequireLines(t, odf.Read, document.TypeODT, data,
