@@ -3,6 +3,7 @@ package xmldoc
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"encoding/xml"
 	"errors"
@@ -104,9 +105,25 @@ func (b *tokenBound) Read(buf []byte) (int, error) {
 	return n, err
 }
 
-// doctype allows a document type that names its definition and refuses one that defines entities of its own.
+// What declarations of entities are made of.
+const (
+	named  = `[^\s%;"'<>]+`
+	quoted = `(?:"[^"]*"|'[^']*')`
+	file   = `(?:SYSTEM|PUBLIC\s+` + quoted + `)\s+` + quoted
+)
+
+var (
+	// textless matches declarations that no text comes of: of files of another format, and of parameters for the definition.
+	textless = regexp.MustCompile(`<!ENTITY\s+(?:%\s+` + named + `\s+(?:` + quoted + `|` + file + `)|` + named + `\s+` + file + `\s+NDATA\s+` + named + `)\s*>`)
+	// parameter matches the use of one.
+	parameter = regexp.MustCompile(`%` + named + `;`)
+)
+
+// doctype allows a document type that names its definition. It refuses one that defines entities of its own, unless no text comes
+// of them.
 func doctype(d xml.Directive) error {
-	if strings.Contains(strings.ToUpper(string(d)), "<!ENTITY") {
+	rest := textless.ReplaceAll(d, nil)
+	if bytes.Contains(bytes.ToUpper(rest), []byte("<!ENTITY")) || len(rest) < len(d) && parameter.Match(d) {
 		return ingest.Permanent(ingest.CodeCorrupt, "Resolve the document's own entities, for example with xmllint --noent, and upload the result.",
 			"read xml: the document type defines entities, which are not resolved")
 	}

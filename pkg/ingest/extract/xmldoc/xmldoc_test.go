@@ -71,6 +71,22 @@ func TestTheDeclaredCharset(t *testing.T) {
 	extracttest.RequireLines(t, xmldoc.Read, document.TypeXML, []byte("<?xml version='1.1' encoding='latin-9'?><p>text</p>"), "p text")
 }
 
+// Pictures that attributes name, and what only the definition elsewhere uses, are no text.
+func TestEntitiesThatAreNoText(t *testing.T) {
+	t.Parallel()
+	for name, subset := range map[string]string{
+		"pictures":           `<!NOTATION TIF SYSTEM ""><!ENTITY US1-D1.TIF SYSTEM "US1.TIF" NDATA TIF><!ENTITY b PUBLIC '-//a>b' 'http://127.0.0.1:1/"x' NDATA TIF >`,
+		"switches":           `<!ENTITY % draft "IGNORE"><!-- <!ENTITY l "lol"> --><!ENTITY % final 'INCLUDE'>`,
+		"unused definitions": "<!ENTITY\n% local SYSTEM 'http://127.0.0.1:1/100%25.ent'>",
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			data := `<!DOCTYPE a SYSTEM "a.dtd" [` + subset + `]><a><p pic="US1-D1.TIF">text &b; %draft;</p></a>`
+			extracttest.RequireLines(t, xmldoc.Read, document.TypeXML, []byte(data), "p text &b; %draft;")
+		})
+	}
+}
+
 func TestXMLThatIsRefused(t *testing.T) {
 	t.Parallel()
 	laughs := `<?xml version="1.0"?><!DOCTYPE a [<!ENTITY l "lol"><!ENTITY m "&l;&l;">]><a>&m;</a>`
@@ -81,6 +97,9 @@ func TestXMLThatIsRefused(t *testing.T) {
 	}{
 		"entities of its own":  {laughs, ingest.CodeCorrupt, "entities"},
 		"an external entity":   {`<!DOCTYPE a [<!entity l SYSTEM "file:///etc/passwd">]><a>&l;</a>`, ingest.CodeCorrupt, "entities"},
+		"a parameter entity":   {`<!DOCTYPE a [<!ENTITY % l "<!ENTITY m 'x'>"> %l;]><a>&m;</a>`, ingest.CodeCorrupt, "entities"},
+		"one more entity":      {`<!DOCTYPE a [<!ENTITY t SYSTEM "t" NDATA TIF><!ENTITY l "lol">]><a>&l;</a>`, ingest.CodeCorrupt, "entities"},
+		"one in a name":        {`<!DOCTYPE a [<!ENTITY t SYSTEM '"' NDATA TIF><!ENTITY l '" NDATA TIF>'>]><a>&l;</a>`, ingest.CodeCorrupt, "entities"},
 		"nested too deep":      {strings.Repeat("<a>", 600) + strings.Repeat("</a>", 600), ingest.CodeLimitExceeded, "512"},
 		"dropped, but deep":    {"<script>" + strings.Repeat("<a>", 600), ingest.CodeLimitExceeded, "512"},
 		"cut off":              {"<a><b>text", ingest.CodeCorrupt, "ends inside"},
