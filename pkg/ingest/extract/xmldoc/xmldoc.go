@@ -27,7 +27,8 @@ const (
 
 // Read reads a document as a stream. Elements that are named like titles are headings, the level by their nesting; known names are
 // paragraphs, lists, code and tables; any other element that holds only text is a line "name: text". Attributes, comments and processing
-// instructions are not read. No entity is resolved but the five of XML and numbers; others stay as they are written.
+// instructions are not read. No entity is resolved but the characters that HTML 4 names, the five of XML and numbers; others stay
+// as they are written.
 // Errors: CORRUPT, LIMIT_EXCEEDED, ENCODING_UNKNOWN, those of out.
 func Read(ctx context.Context, in *document.Input, out *document.Sink) (ingest.Extraction, error) {
 	cs, err := charset.Find(in, declared)
@@ -46,6 +47,7 @@ func Read(ctx context.Context, in *document.Input, out *document.Sink) (ingest.E
 	}
 	dec := xml.NewDecoder(buffered)
 	dec.Strict = false // an entity that only the document type defines is no reason to refuse the whole
+	dec.Entity = xml.HTMLEntity
 	w := &walker{ctx: ctx, out: out}
 	for {
 		tok, err := dec.RawToken()

@@ -51,6 +51,7 @@ func TestVocabularies(t *testing.T) {
 		"TEI":               {`<TEI><text><body><div><head>Act</head><p><title>Faust</title> is old.<lb/>So.</p><list><item>a</item></list></div></body></text></TEI>`, []string{"# Act", "p Faust is old. So.", "l a"}},
 		"a nested table":    {`<table><tr><td>a<table><tr><td>b</td><td>c</td></tr></table></td><td>d</td></tr><tr><td>e</td><td>f</td></tr></table>`, []string{"t a b c | d\ne | f"}},
 		"scripts, comments": {`<a><script>no</script><!-- no --><?no no?><p>yes</p></a>`, []string{"p yes"}},
+		"named characters":  {`<p>&ldquo;a&nbsp;b&rdquo; &times; &amp;times; <![CDATA[&times;]]> &e;</p>`, []string{"p “a b” × &times; &times; &e;"}},
 		"Chinese lines":     {"<p>持久化\n异步</p>", []string{"p 持久化异步"}},
 	} {
 		t.Run(name, func(t *testing.T) {
