@@ -264,6 +264,21 @@ func attached(files ...string) []byte {
 	return bytes.Replace(pdf, []byte("trailer"), []byte(objects+"trailer"), 1)
 }
 
+// Files that notes on a page carry are read too, unless they are hidden; one that the document lists as well is read once.
+func TestFilesPinnedToAPageOfAPDFAreRead(t *testing.T) {
+	t.Parallel()
+	pdf := attached("listed.txt", "listed text", "pinned.txt", "pinned text", "hidden.txt", "hidden text")
+	pdf = bytes.Replace(pdf, []byte("(02) 8 0 R(04) 10 0 R"), nil, 1) // all but the first are only pinned
+	note := func(more string, file int) string {
+		return fmt.Sprintf("<</Type/Annot/Subtype/FileAttachment/Rect[0 0 9 9]%s/FS %d 0 R>>", more, file)
+	}
+	pdf = bytes.Replace(pdf, []byte("/Type/Page/Parent"), []byte("/Type/Page/Annots["+note("", 6)+note("/Contents(seen)", 8)+note("/F 2", 10)+note("", 99)+"]/Parent"), 1)
+	ex, blocks, err := readByBoth(t, extracttest.WriteTemp(t, "a.pdf", pdf))
+	require.NoError(t, err)
+	require.Equal(t, []string{"p the page", "# listed.txt", "p listed text", "# pinned.txt", "p pinned text"}, extracttest.Lines(blocks))
+	require.Empty(t, ex.Warnings)
+}
+
 // The files that a PDF carries are read behind its pages, by both engines: a portfolio has nothing else to read.
 func TestFilesAttachedToAPDFAreRead(t *testing.T) {
 	t.Parallel()

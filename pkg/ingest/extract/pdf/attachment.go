@@ -1,10 +1,14 @@
 package pdf
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"fmt"
+	"slices"
 
+	"github.com/klippa-app/go-pdfium/enums"
+	"github.com/klippa-app/go-pdfium/references"
 	"github.com/klippa-app/go-pdfium/requests"
 
 	"github.com/millweir/millweir/pkg/ingest"
@@ -22,61 +26,90 @@ const (
 type attachment struct {
 	name string
 	data []byte
+	page int // that shows it, or the last one
 }
 
-// attachments takes the files out of the document, as far as there is room for them. (PDFium unpacks one as a whole: a file that exhausts
-// it ends its instance.)
-func (p *pdfDocument) attachments() (files []attachment) {
+// attachments takes the files out of the document and then out of the annotations of its pages, as far as there is room for them. (PDFium
+// unpacks one as a whole: a file that exhausts it ends its instance.)
+func (p *pdfDocument) attachments() []attachment {
+	p.trap = nil
+	files := &carried{p: p}
 	count, err := p.instance.FPDFDoc_GetAttachmentCount(&requests.FPDFDoc_GetAttachmentCount{Document: p.doc})
-	if err != nil {
+	if p.refused(err) {
 		return nil
 	}
-	room := attachmentBytes
-	for i := range min(count.AttachmentCount, maxAttachments) {
-		f, err := p.attachment(i)
-		switch {
-		case err != nil:
-			p.out.Warn("the attached file %q could not be read", f.name)
-			if !pdfiumRefusal(err) {
-				p.in.Tainted = true
-				return files
-			}
-		case len(f.data) > ole.MaxBytes || len(f.data) > room:
-			p.out.Warn("the attached file %q was not read: at most %d bytes of one are read, and %d of all together", f.name, ole.MaxBytes, attachmentBytes)
-		case len(f.data) > 0:
-			room -= len(f.data)
-			files = append(files, f)
+	for i := 0; i < min(count.AttachmentCount, maxAttachments) && p.trap == nil; i++ {
+		if found, err := p.instance.FPDFDoc_GetAttachment(&requests.FPDFDoc_GetAttachment{Document: p.doc, Index: i}); !p.refused(err) {
+			files.take(found.Attachment, p.pages)
 		}
 	}
-	if left := count.AttachmentCount - maxAttachments; left > 0 {
-		p.out.Warn("%d attached files were not read: at most %d are", left, maxAttachments)
+	files.left += max(count.AttachmentCount-maxAttachments, 0)
+	for _, index := range p.withFiles {
+		page, err := p.loadPage(index)
+		if p.refused(err) || p.trap != nil {
+			break
+		}
+		p.eachAnnotation(page, func(annot references.FPDF_ANNOTATION, kind enums.FPDF_ANNOTATION_SUBTYPE) {
+			if kind != enums.FPDF_ANNOT_SUBTYPE_FILEATTACHMENT {
+				return
+			}
+			found, err := p.instance.FPDFAnnot_GetFileAttachment(&requests.FPDFAnnot_GetFileAttachment{Document: p.doc, Annotation: annot})
+			if !p.refused(err) {
+				files.take(found.Attachment, index+1)
+			}
+		})
+		p.closePage(page)
 	}
-	return files
+	if files.left > 0 {
+		p.out.Warn("%d attached files were not read: at most %d are", files.left, maxAttachments)
+	}
+	p.in.Tainted = p.in.Tainted || p.trap != nil
+	return files.all
 }
 
-// attachment takes one file out.
-func (p *pdfDocument) attachment(index int) (f attachment, err error) {
-	f.name = fmt.Sprintf("attachment-%d", index+1)
-	found, err := p.instance.FPDFDoc_GetAttachment(&requests.FPDFDoc_GetAttachment{Document: p.doc, Index: index})
-	if err != nil {
-		return f, err
+// carried collects the files of a document.
+type carried struct {
+	p     *pdfDocument
+	all   []attachment
+	tried int
+	left  int // that are too many
+	size  int
+}
+
+// take takes one file out. One that stands in the document and in an annotation too is taken once.
+func (c *carried) take(handle references.FPDF_ATTACHMENT, page int) {
+	if c.p.trap != nil {
+		return
 	}
-	if named, err := p.instance.FPDFAttachment_GetName(&requests.FPDFAttachment_GetName{Attachment: found.Attachment}); err == nil {
+	if c.tried == maxAttachments {
+		c.left++
+		return
+	}
+	c.tried++
+	f := attachment{name: fmt.Sprintf("attachment-%d", c.tried), page: page}
+	if named, err := c.p.instance.FPDFAttachment_GetName(&requests.FPDFAttachment_GetName{Attachment: handle}); !c.p.refused(err) {
 		f.name = cmp.Or(document.CleanTitle(named.Name), f.name)
 	}
-	file, err := p.instance.FPDFAttachment_GetFile(&requests.FPDFAttachment_GetFile{Attachment: found.Attachment})
-	if err != nil {
-		return f, err
+	file, err := c.p.instance.FPDFAttachment_GetFile(&requests.FPDFAttachment_GetFile{Attachment: handle})
+	if c.p.refused(err) {
+		c.p.out.Warn("the attached file %q could not be read", f.name)
+		return
 	}
 	f.data = file.Contents
-	return f, nil
+	switch {
+	case len(f.data) > ole.MaxBytes || len(f.data) > attachmentBytes-c.size:
+		c.p.out.Warn("the attached file %q was not read: at most %d bytes of one are read, and %d of all together", f.name, ole.MaxBytes, attachmentBytes)
+	case len(f.data) > 0 && !slices.ContainsFunc(c.all, func(o attachment) bool { return o.name == f.name && bytes.Equal(o.data, f.data) }):
+		c.size += len(f.data)
+		c.all = append(c.all, f)
+	}
 }
 
 // readAttachments reads the files that the document carries behind its last page, each below its name. One that cannot be read is a warning.
 func (p *pdfDocument) readAttachments(ctx context.Context, files []attachment) error {
 	for _, f := range files {
 		if err := ole.Inside(ctx, p.in, p.out, f.name, f.data, 1, func(b ingest.Block) error {
-			b.Page = p.pages
+			b.Page = f.page
 			return p.out.Block(b)
 		}); err != nil {
 			return err

@@ -25,49 +25,56 @@ const (
 type annotations struct {
 	drawn  bool     // some have a picture of their text: flattening makes it part of the page
 	values []string // the texts of those without one
+	files  bool     // some carry a file
 }
 
-// annotationsOf looks at the form fields, free texts and stamps of a page. Any error ends it: the page itself can be read.
+// annotationsOf looks at the form fields, free texts, stamps and files of a page. Any error ends it: the page itself can be read.
 func (p *pdfDocument) annotationsOf(page requests.Page) (found annotations) {
+	p.eachAnnotation(page, func(annot references.FPDF_ANNOTATION, kind enums.FPDF_ANNOTATION_SUBTYPE) {
+		if kind == enums.FPDF_ANNOT_SUBTYPE_FILEATTACHMENT {
+			found.files = true
+			return
+		}
+		if has, err := p.instance.FPDFAnnot_HasKey(&requests.FPDFAnnot_HasKey{Annotation: annot, Key: "AP"}); !p.refused(err) && has.HasKey {
+			found.drawn = true
+			return
+		}
+		if value := p.annotationText(annot, kind); value != "" {
+			found.values = append(found.values, value)
+		}
+	})
+	return found
+}
+
+// eachAnnotation visits the annotations of a page that are not hidden.
+func (p *pdfDocument) eachAnnotation(page requests.Page, visit func(references.FPDF_ANNOTATION, enums.FPDF_ANNOTATION_SUBTYPE)) {
 	count, err := p.instance.FPDFPage_GetAnnotCount(&requests.FPDFPage_GetAnnotCount{Page: page})
 	if p.refused(err) {
-		return found
+		return
 	}
 	for i := range min(count.Count, maxAnnotations) {
 		a, err := p.instance.FPDFPage_GetAnnot(&requests.FPDFPage_GetAnnot{Page: page, Index: i})
 		if p.refused(err) {
 			continue // null, or no dictionary
 		}
-		p.look(a.Annotation, &found)
+		if kind, err := p.instance.FPDFAnnot_GetSubtype(&requests.FPDFAnnot_GetSubtype{Annotation: a.Annotation}); !p.refused(err) && p.seen(a.Annotation, kind.Subtype) {
+			visit(a.Annotation, kind.Subtype)
+		}
 		if _, err := p.instance.FPDFPage_CloseAnnot(&requests.FPDFPage_CloseAnnot{Annotation: a.Annotation}); p.refused(err) {
-			return found
+			return
 		}
 	}
-	return found
 }
 
-// look notes what one annotation shows.
-func (p *pdfDocument) look(annot references.FPDF_ANNOTATION, found *annotations) {
-	kind, err := p.instance.FPDFAnnot_GetSubtype(&requests.FPDFAnnot_GetSubtype{Annotation: annot})
-	if p.refused(err) {
-		return
-	}
-	switch kind.Subtype {
-	case enums.FPDF_ANNOT_SUBTYPE_WIDGET, enums.FPDF_ANNOT_SUBTYPE_FREETEXT, enums.FPDF_ANNOT_SUBTYPE_STAMP:
+// seen tells whether an annotation is of a kind that is read, and not hidden.
+func (p *pdfDocument) seen(annot references.FPDF_ANNOTATION, kind enums.FPDF_ANNOTATION_SUBTYPE) bool {
+	switch kind {
+	case enums.FPDF_ANNOT_SUBTYPE_WIDGET, enums.FPDF_ANNOT_SUBTYPE_FREETEXT, enums.FPDF_ANNOT_SUBTYPE_STAMP, enums.FPDF_ANNOT_SUBTYPE_FILEATTACHMENT:
 	default:
-		return
+		return false
 	}
 	flags, err := p.instance.FPDFAnnot_GetFlags(&requests.FPDFAnnot_GetFlags{Annotation: annot})
-	if p.refused(err) || flags.Flags&hiddenAnnotation != 0 {
-		return
-	}
-	if has, err := p.instance.FPDFAnnot_HasKey(&requests.FPDFAnnot_HasKey{Annotation: annot, Key: "AP"}); !p.refused(err) && has.HasKey {
-		found.drawn = true
-		return
-	}
-	if value := p.annotationText(annot, kind.Subtype); value != "" {
-		found.values = append(found.values, value)
-	}
+	return !p.refused(err) && flags.Flags&hiddenAnnotation == 0
 }
 
 // annotationText is the text of an annotation without a picture of it; of a field, what was filled in.

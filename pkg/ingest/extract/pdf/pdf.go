@@ -83,6 +83,8 @@ type pdfDocument struct {
 	chars    int   // without white space
 	pictures []int // pages that are pictures and were not read
 	images   bool  // some page with hardly any text shows a picture
+
+	withFiles []int // pages (0-based) that show files
 }
 
 // open starts a fresh instance and opens the document in it.
@@ -236,6 +238,9 @@ func (p *pdfDocument) readPage(index int) (pageContent, error) {
 	p.chars += chars
 	for _, v := range shown.values {
 		p.chars += visible(v)
+	}
+	if shown.files && len(p.withFiles) < maxAttachments {
+		p.withFiles = append(p.withFiles, index)
 	}
 	return content, nil
 }

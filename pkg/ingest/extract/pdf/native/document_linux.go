@@ -151,6 +151,18 @@ func (l *library) FPDFDoc_GetAttachment(r *requests.FPDFDoc_GetAttachment) (*res
 	return &responses.FPDFDoc_GetAttachment{Index: r.Index, Attachment: references.FPDF_ATTACHMENT(reference(at))}, nil
 }
 
+// FPDFAnnot_GetFileAttachment implements pdf.Library.
+func (l *library) FPDFAnnot_GetFileAttachment(r *requests.FPDFAnnot_GetFileAttachment) (*responses.FPDFAnnot_GetFileAttachment, error) {
+	if l.fn.annotFile == 0 {
+		return nil, errCall
+	}
+	at := l.call(l.fn.annotFile, handle(r.Annotation))
+	if at == 0 {
+		return nil, errCall
+	}
+	return &responses.FPDFAnnot_GetFileAttachment{Attachment: references.FPDF_ATTACHMENT(reference(at))}, nil
+}
+
 // FPDFAttachment_GetName implements pdf.Library.
 func (l *library) FPDFAttachment_GetName(r *requests.FPDFAttachment_GetName) (*responses.FPDFAttachment_GetName, error) {
 	name, err := l.textOf(func(at, size uintptr) uintptr {

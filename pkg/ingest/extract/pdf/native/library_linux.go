@@ -58,6 +58,7 @@ type functions struct {
 	firstChild, nextSibling, title, dest, action, actionDest, destPage uintptr
 
 	attachments, attachment, attachmentName, attachmentFile uintptr
+	annotFile                                               uintptr // 0: the library is older than it
 
 	bitmap, destroyBitmap, fill, render uintptr
 
@@ -115,6 +116,7 @@ func Load(path string) (*Engine, error) {
 			purego.RegisterFunc(fn, at)
 		}
 	}
+	f.annotFile, _ = purego.Dlsym(lib, "FPDFAnnot_GetFileAttachment")
 	if err := errors.Join(missing...); err != nil {
 		return nil, fmt.Errorf("load libpdfium: %s is none that can be used: %w", path, err)
 	}
