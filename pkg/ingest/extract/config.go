@@ -37,7 +37,7 @@ type Config struct {
 	MaxPages      int           `envconfig:"EXTRACT_MAX_PAGES" default:"10000" desc:"most pages that one document may have"`
 	HiddenSheets  bool          `envconfig:"EXTRACT_HIDDEN_SHEETS" default:"false" desc:"read hidden sheets of workbooks too; false: a warning names them"`
 	Headers       bool          `envconfig:"EXTRACT_HEADERS" default:"false" desc:"read headers and footers of Word and RTF documents too, once each"`
-	Comments      bool          `envconfig:"EXTRACT_COMMENTS" default:"false" desc:"read comments in Word documents and workbooks too"`
+	Comments      bool          `envconfig:"EXTRACT_COMMENTS" default:"false" desc:"read comments in Word documents, workbooks and presentations too"`
 	Languages     string        `envconfig:"EXTRACT_OCR_LANGUAGES" default:"eng" desc:"languages of the text recognition, e.g. eng+chi_sim"`
 	ChildFiles    int           `envconfig:"EXTRACT_CHILD_FILES" default:"200" desc:"files that a child reads before a fresh one takes over"`
 	IdleTimeout   time.Duration `envconfig:"EXTRACT_IDLE_TIMEOUT" default:"1m" desc:"an idle child ends after this time"`

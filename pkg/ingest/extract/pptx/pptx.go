@@ -13,7 +13,7 @@ import (
 )
 
 // Read reads the slides in the order in which they are shown, each as a page: its title as a heading, its text and tables, then what its
-// charts, diagrams and embedded files say, then its notes.
+// charts, diagrams and embedded files say, then its notes, and with in.Limits.Comments what was remarked on it.
 // Hidden slides are read too: they are part of the file that was given.
 func Read(ctx context.Context, in *document.Input, out *document.Sink) (ingest.Extraction, error) {
 	a, err := office.Open(in)
@@ -63,7 +63,43 @@ func readSlide(ctx context.Context, a *office.Archive, name string, page int, in
 	if err := graphics.Send(ctx, in, out, page); err != nil {
 		return err
 	}
-	return a.Visit(rels.ByKind["notesSlide"], &slide{out: out, page: page, notes: true})
+	if err := a.Visit(rels.ByKind["notesSlide"], &slide{out: out, page: page, notes: true}); err != nil || !in.Limits.Comments {
+		return err
+	}
+	return a.Visit(rels.ByKind["comments"], &comments{out: out, page: page})
+}
+
+// comments reads what was remarked on a slide: the text of each remark, or since PowerPoint 2021 its paragraphs.
+type comments struct {
+	out    *document.Sink
+	page   int
+	inText bool
+	text   strings.Builder
+}
+
+// Start implements office.Visitor.
+func (c *comments) Start(name string, _ []xml.Attr) error {
+	c.inText = name == "t" || name == "text"
+	return nil
+}
+
+// End implements office.Visitor.
+func (c *comments) End(name string) error {
+	c.inText = false
+	if name != "p" && name != "text" {
+		return nil
+	}
+	text := c.text.String()
+	c.text.Reset()
+	return c.out.Block(ingest.Block{Kind: ingest.BlockParagraph, Page: c.page, Text: document.CleanText(text, false)})
+}
+
+// Text implements office.Visitor.
+func (c *comments) Text(data []byte) error {
+	if c.inText && c.text.Len() < document.MaxBlockBytes {
+		c.text.Write(data)
+	}
+	return nil
 }
 
 // presentation lists the slides' relationships in the order of the show.

@@ -1,6 +1,7 @@
 package pptx_test
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"testing"
@@ -84,6 +85,31 @@ func TestCellsThatTakeMoreThanOneRow(t *testing.T) {
 	_, blocks, err := extracttest.ReadBytes(pptx.Read, show(t, []int{2}, "", tbl(tc("", "x")+strings.Repeat(`<a:tc hMerge="1"/>`, 9999))), document.TypePPTX)
 	require.NoError(t, err)
 	require.Equal(t, 1024, strings.Count(blocks[0].Text, "x"))
+}
+
+// Remarks on a slide stand behind it by a setting, those of today's PowerPoint as those before 2021.
+func TestComments(t *testing.T) {
+	t.Parallel()
+	comments := func(name, content string) []byte {
+		return extracttest.ZipOf(t, "_rels/.rels", `<Relationships><Relationship Id="r1" Type="http://x/officeDocument" Target="ppt/presentation.xml"/></Relationships>`,
+			"ppt/presentation.xml", `<p:presentation><p:sldIdLst><p:sldId id="256" r:id="s1"/></p:sldIdLst></p:presentation>`,
+			"ppt/_rels/presentation.xml.rels", `<Relationships><Relationship Id="s1" Type="http://x/slide" Target="slides/slide1.xml"/></Relationships>`,
+			"ppt/slides/slide1.xml", "<p:sld><p:spTree>"+shape("title", "Head")+"</p:spTree></p:sld>",
+			"ppt/slides/_rels/slide1.xml.rels", `<Relationships><Relationship Id="c" Type="http://x/2018/10/relationships/comments" Target="../comments/`+name+`"/></Relationships>`,
+			"ppt/comments/"+name, content)
+	}
+	old := comments("comment1.xml", `<p:cmLst><p:cm authorId="0"><p:pos x="1" y="1"/><p:text>first &amp; last</p:text><p:extLst>no</p:extLst></p:cm><p:cm><p:text>second</p:text></p:cm></p:cmLst>`)
+	body := func(text string) string {
+		return "<p188:txBody><a:bodyPr/><a:p><a:r><a:t>" + text + "</a:t></a:r><a:r><a:t> too</a:t></a:r></a:p></p188:txBody>"
+	}
+	now := comments("modernComment_1.xml", `<p188:cmLst><p188:cm><p188:replyLst><p188:reply>`+body("reply")+`</p188:reply></p188:replyLst>`+body("remark")+`</p188:cm></p188:cmLst>`)
+	extracttest.RequireLines(t, pptx.Read, document.TypePPTX, old, "## Head", "p first & last", "p second")
+	extracttest.RequireLines(t, pptx.Read, document.TypePPTX, now, "## Head", "p reply too", "p remark too")
+	without := func(ctx context.Context, in *document.Input, out *document.Sink) (ingest.Extraction, error) {
+		in.Limits.Comments = false
+		return pptx.Read(ctx, in, out)
+	}
+	extracttest.RequireLines(t, without, document.TypePPTX, now, "## Head")
 }
 
 func TestPresentationsThatAreDamagedOrTooLong(t *testing.T) {
