@@ -110,7 +110,7 @@ var rooms = []room{
 	{"pkg/ingest/extract/docx", []string{"pkg/ingest", "pkg/ingest/extract/archive", "pkg/ingest/extract/document", "pkg/ingest/extract/office", "pkg/ingest/extract/ole"}},
 	{"pkg/ingest/extract/pptx", []string{"pkg/ingest", "pkg/ingest/extract/archive", "pkg/ingest/extract/document", "pkg/ingest/extract/office"}},
 	{"pkg/ingest/extract/xlsx", []string{"pkg/ingest", "pkg/ingest/extract/archive", "pkg/ingest/extract/document", "pkg/ingest/extract/office"}},
-	{"pkg/ingest/extract/odf", []string{"pkg/ingest", "pkg/ingest/extract/document", "pkg/ingest/extract/office"}},
+	{"pkg/ingest/extract/odf", []string{"pkg/ingest", "pkg/ingest/extract/archive", "pkg/ingest/extract/document", "pkg/ingest/extract/office"}},
 	{"pkg/ingest/extract/rtf", []string{"pkg/ingest", "pkg/ingest/extract/charset", "pkg/ingest/extract/document", "pkg/ingest/extract/ole"}},
 	{"pkg/ingest/extract/html", []string{"pkg/ingest", "pkg/ingest/extract/charset", "pkg/ingest/extract/document"}},
 	{"pkg/ingest/extract/csv", []string{"pkg/ingest", "pkg/ingest/extract/charset", "pkg/ingest/extract/document"}},
