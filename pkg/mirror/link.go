@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"sync"
 	"time"
@@ -249,7 +250,7 @@ func (l *link) channel() (*channel, error) {
 	if err != nil {
 		return nil, wrap("open a channel", err)
 	}
-	c := &channel{ch: ch, link: l, take: make(chan map[string]string), over: make(chan struct{})}
+	c := &channel{ch: ch, link: l, take: make(chan map[string]string), over: make(chan struct{}), back: map[string]string{}}
 	go c.watchReturns(ch.NotifyReturn(make(chan amqp.Return)))
 	if err := ch.Confirm(false); err != nil {
 		return nil, wrap("ask for confirms", err)
@@ -263,6 +264,7 @@ type channel struct {
 	ch   *amqp.Channel
 	take chan map[string]string // what came back since the last time
 	over chan struct{}          // closed with the channel
+	back map[string]string      // what came back and nobody has asked for, by message id, with the reason
 }
 
 // watchReturns collects what came back, by message id, with the reason.
@@ -282,15 +284,15 @@ func (c *channel) watchReturns(returns <-chan amqp.Return) {
 	}
 }
 
-// returned are the messages that came back. The library hands a Return over before the confirm of the same message: whoever saw that
-// confirm finds it here.
+// returned are the messages that came back, until they are asked for. The library hands a Return over before the confirm of the same
+// message: whoever saw that confirm finds it here.
 func (c *channel) returned() map[string]string {
 	select {
 	case back := <-c.take:
-		return back
+		maps.Copy(c.back, back)
 	case <-c.over:
-		return nil
 	}
+	return c.back
 }
 
 // result of one message, as rabbit_publish_total has it.
@@ -312,46 +314,68 @@ type sent struct {
 	took   time.Duration
 }
 
-// send publishes messages one after the other and then waits for what became of all of them, at most the publish timeout.
-func (c *channel) send(ctx context.Context, messages []amqp.Publishing) []sent {
-	out, waits := make([]sent, len(messages)), make([]*amqp.DeferredConfirmation, len(messages))
-	began := time.Now()
+// outgoing are messages that were published.
+type outgoing struct {
+	messages []amqp.Publishing
+	out      []sent
+	waits    []*amqp.DeferredConfirmation // nil: could not be published
+	began    time.Time
+	until    time.Time // so long their confirms are waited for
+}
+
+// begin publishes messages one after the other; wait for what becomes of them.
+func (c *channel) begin(ctx context.Context, messages []amqp.Publishing) outgoing {
+	o := outgoing{messages: messages, out: make([]sent, len(messages)), waits: make([]*amqp.DeferredConfirmation, len(messages)), began: time.Now()}
 	for i, m := range messages {
 		d, err := c.ch.PublishWithDeferredConfirmWithContext(ctx, c.link.cfg.Exchange, c.link.cfg.RoutingKey, true, false, m)
 		if err != nil {
-			out[i] = sent{result: failed, reason: err.Error()}
+			o.out[i] = sent{result: failed, reason: err.Error()}
 			continue
 		}
-		waits[i] = d
+		o.waits[i] = d
 	}
 	crash.Point("mirror.after_publish")
-	limit, cancel := context.WithTimeout(ctx, c.link.cfg.PublishTimeout)
+	o.until = time.Now().Add(c.link.cfg.PublishTimeout)
+	return o
+}
+
+// wait waits for what became of all messages, at most the publish timeout.
+func (c *channel) wait(ctx context.Context, o outgoing) []sent {
+	limit, cancel := context.WithDeadline(ctx, o.until)
 	defer cancel()
-	for i, d := range waits {
+	for i, d := range o.waits {
 		if d == nil {
 			continue
 		}
 		ok, err := d.WaitContext(limit)
-		switch took := time.Since(began); {
+		switch took := time.Since(o.began); {
 		case err != nil && ctx.Err() == nil:
-			out[i] = sent{timedOut, fmt.Sprintf("no confirm within %s", c.link.cfg.PublishTimeout), d, took}
+			o.out[i] = sent{timedOut, fmt.Sprintf("no confirm within %s", c.link.cfg.PublishTimeout), d, took}
 		case ok:
-			out[i] = sent{result: confirmed, took: took}
+			o.out[i] = sent{result: confirmed, took: took}
 		case c.ch.IsClosed():
-			out[i] = sent{result: failed, reason: "the connection ended before the confirm"}
+			o.out[i] = sent{result: failed, reason: "the connection ended before the confirm"}
 		case err != nil:
-			out[i] = sent{result: failed, reason: err.Error()}
+			o.out[i] = sent{result: failed, reason: err.Error()}
 		default:
-			out[i] = sent{result: refused, reason: "refused by the queue: it is full, was removed, or has lost its quorum"}
+			o.out[i] = sent{result: refused, reason: "refused by the queue: it is full, was removed, or has lost its quorum"}
 		}
 	}
 	back := c.returned()
-	for i, m := range messages {
-		if reason, came := back[m.MessageId]; came && out[i].result != failed {
-			out[i] = sent{result: returned, reason: reason, took: out[i].took}
+	for i, m := range o.messages {
+		if reason, came := back[m.MessageId]; came && o.out[i].result != failed {
+			o.out[i] = sent{result: returned, reason: reason, took: o.out[i].took}
 		}
 	}
-	return out
+	for _, m := range o.messages {
+		delete(back, m.MessageId)
+	}
+	return o.out
+}
+
+// send publishes messages and waits for what became of all of them.
+func (c *channel) send(ctx context.Context, messages []amqp.Publishing) []sent {
+	return c.wait(ctx, c.begin(ctx, messages))
 }
 
 // feed is a consumer of the queue: RabbitMQ sends it as many copies as may be taken at once, the oldest first. One for a channel, since

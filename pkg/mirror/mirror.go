@@ -174,7 +174,7 @@ type session struct {
 	known     *known
 	acted     atomic.Bool // the queue has answered
 
-	publishing sync.RWMutex  // held to read while a batch is under way: a round begins between two
+	publishing sync.RWMutex  // held to read while batches are under way: a round begins when none is
 	wake       chan struct{} // an ended task has a copy
 	ready      atomic.Int64  // copies in the queue, as of the last look
 	unknown    atomic.Int64  // copies without a row, of the last round

@@ -2,6 +2,7 @@ package mirror
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -318,8 +319,8 @@ func (p *publisher) read(ctx context.Context, ids []uuid.UUID) batch {
 	return one
 }
 
-// send publishes what is due, batch by batch: while the confirms of one come the next is read. It ends with the first batch
-// of which a task has no copy. Its error ends the connection.
+// send publishes what is due, batch by batch: while the confirms of one come the next is published, and the one after it read. It ends
+// with the first batch of which a task has no copy. Its error ends the connection.
 func (p *publisher) send(ctx context.Context) error {
 	ids := p.due(ctx)
 	if len(ids) == 0 {
@@ -340,20 +341,51 @@ func (p *publisher) send(ctx context.Context) error {
 	})
 	defer reader.Wait()
 	defer stop()
+	// What came back of tries that are over is of no interest, but for a late confirm's.
+	maps.DeleteFunc(p.publish.returned(), func(id string, _ string) bool {
+		task, ok := parseID(id)
+		return !ok || p.missing[task] == nil
+	})
+	var last *flight
 	for one := range batches {
 		if one.err != nil {
 			p.databaseAway(ctx, one.err)
-			return nil
+			break
 		}
-		if whole, err := p.sendBatch(ctx, one); err != nil || !whole {
-			return err
+		if last != nil && !p.publishing.TryRLock() { // a round waits to begin
+			if whole, err := p.settle(ctx, *last); err != nil || !whole {
+				return err
+			}
+			last = nil
 		}
+		if last == nil {
+			p.publishing.RLock()
+		}
+		now := p.launch(ctx, one)
+		if last != nil {
+			if whole, err := p.settle(ctx, *last); err != nil || !whole {
+				_, nowErr := p.settle(ctx, now)
+				return cmp.Or(err, nowErr)
+			}
+		}
+		last = &now
 	}
-	return nil
+	if last == nil {
+		return nil
+	}
+	_, err := p.settle(ctx, *last)
+	return err
 }
 
-// sendBatch publishes one batch; whole: each has a copy.
-func (p *publisher) sendBatch(ctx context.Context, one batch) (whole bool, err error) {
+// flight is a batch under way: it was published once, and what became of it is still to be seen. publishing is held to read.
+type flight struct {
+	ids      []uuid.UUID
+	out      outgoing
+	failures []failure // of tasks that cannot be copied
+}
+
+// launch publishes a batch once.
+func (p *publisher) launch(ctx context.Context, one batch) (f flight) {
 	open := make(map[uuid.UUID]bool, len(one.copies))
 	for _, c := range one.copies {
 		open[c.id] = true
@@ -363,8 +395,31 @@ func (p *publisher) sendBatch(ctx context.Context, one batch) (whole bool, err e
 			delete(p.missing, id) // it has ended meanwhile: never copied
 		}
 	}
-	p.publishing.RLock()
-	failures, err := p.publishAll(ctx, one.copies)
+	var messages []amqp.Publishing
+	mark, back := p.mark(), p.publish.returned()
+	for _, c := range one.copies {
+		switch m := p.missing[c.id]; {
+		case p.known.has(c.id):
+			delete(p.missing, c.id) // the drainer has met it
+			continue
+		case m.late != nil && m.late.Acked() && back[c.message.MessageId] == "":
+			p.has(c.id)
+			continue
+		case c.err != nil:
+			f.failures = append(f.failures, p.failed(c.id, c.err.Error(), 0))
+			continue
+		}
+		delete(back, c.message.MessageId)
+		c.message.CorrelationId = mark
+		messages, f.ids = append(messages, c.message), append(f.ids, c.id)
+	}
+	f.out = p.publish.begin(ctx, messages)
+	return f
+}
+
+// settle ends a batch, with all its tries; whole: each task has a copy. Its error ends the connection.
+func (p *publisher) settle(ctx context.Context, f flight) (whole bool, err error) {
+	failures, err := p.tryAll(ctx, f)
 	p.publishing.RUnlock()
 	// Also when the connection has ended, and ctx with it: RabbitMQ was asked and has not confirmed.
 	if dbErr := p.rows.putFailures(context.WithoutCancel(ctx), failures); dbErr != nil {
@@ -377,51 +432,38 @@ func (p *publisher) sendBatch(ctx context.Context, one batch) (whole bool, err e
 	return len(failures) == 0, err
 }
 
-// publishAll publishes copies, each with all its tries, and returns the tasks that have none after them, or when the connection has ended.
-func (p *publisher) publishAll(ctx context.Context, copies []newCopy) (failures []failure, err error) {
-	var messages []amqp.Publishing
-	var ids []uuid.UUID
-	mark, back := p.mark(), p.publish.returned()
-	for _, c := range copies {
-		switch m := p.missing[c.id]; {
-		case p.known.has(c.id):
-			delete(p.missing, c.id) // the drainer has met it
-			continue
-		case m.late != nil && m.late.Acked() && back[c.message.MessageId] == "":
-			p.has(c.id)
-			continue
-		case c.err != nil:
-			failures = append(failures, p.failed(c.id, c.err.Error(), 0))
-			continue
+// tryAll publishes what has no copy again, and returns the tasks that have none after all tries, or when the connection has ended.
+func (p *publisher) tryAll(ctx context.Context, f flight) (failures []failure, err error) {
+	failures = f.failures
+	for try := 1; len(f.ids) > 0; try++ {
+		if try > 1 {
+			f.out = p.publish.begin(ctx, f.out.messages)
 		}
-		c.message.CorrelationId = mark
-		messages, ids = append(messages, c.message), append(ids, c.id)
-	}
-	for try := 1; len(messages) > 0; try++ {
-		results := p.publish.send(ctx, messages)
+		results := p.publish.wait(ctx, f.out)
 		crash.Point("mirror.after_confirm")
 		p.note(ctx, results)
 		var again []amqp.Publishing
 		var left []uuid.UUID
 		bind, broken := false, ""
 		for i, r := range results {
+			id := f.ids[i]
 			switch {
 			case r.result == confirmed:
-				p.has(ids[i])
+				p.has(id)
 				continue
 			case r.result == failed:
 				if broken = r.reason; p.link.conn.IsClosed() { // else it is this process that stops
-					failures = append(failures, p.failed(ids[i], r.reason, try))
+					failures = append(failures, p.failed(id, r.reason, try))
 				}
 				continue
 			}
 			bind = bind || r.result == returned
-			p.missing[ids[i]].late = r.late
+			p.missing[id].late = r.late
 			if try == p.cfg.PublishRetries {
-				failures = append(failures, p.failed(ids[i], r.reason, try))
+				failures = append(failures, p.failed(id, r.reason, try))
 				continue
 			}
-			again, left = append(again, messages[i]), append(left, ids[i])
+			again, left = append(again, f.out.messages[i]), append(left, id)
 		}
 		if broken != "" {
 			return failures, fmt.Errorf("publish: %s", broken)
@@ -431,7 +473,7 @@ func (p *publisher) publishAll(ctx context.Context, copies []newCopy) (failures 
 				return failures, err
 			}
 		}
-		messages, ids = again, left
+		f.out.messages, f.ids = again, left
 	}
 	return failures, nil
 }
