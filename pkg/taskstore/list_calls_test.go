@@ -192,6 +192,12 @@ func TestListsByUpdateReadFewRows(t *testing.T) {
 		require.Len(t, page.Tasks, limit)
 		require.LessOrEqual(t, handlerReads(t, s)-before, int64(3_000), "%+v", q)
 	}
+	// The gauge of due work ends at its limit.
+	before := handlerReads(t, s)
+	due, _, err := s.Due(ctx, limit)
+	require.NoError(t, err)
+	require.GreaterOrEqual(t, due, int64(limit))
+	require.LessOrEqual(t, handlerReads(t, s)-before, int64(3_000))
 }
 
 // TestListsOfRareTasksReadFewRows asks the server how many rows it reads for a page of tasks that are rare among 20,000, and

@@ -139,11 +139,9 @@ func (s *Store) Due(ctx context.Context, limit int) (n int64, oldest time.Durati
 	if err := s.calls().CountEnded(ctx); err != nil {
 		return 0, 0, err
 	}
-	counts, err := s.Counts(ctx, taskstate.System(), "")
-	if err != nil {
+	if n, err = s.queued(ctx, int64(limit)); err != nil {
 		return 0, 0, err
 	}
-	n = min(counts[taskstate.StatusQueued], int64(limit))
 	for _, w := range []call.Wake{
 		{Status: taskstate.StatusDead, Limit: 1}, {Status: taskstate.StatusQueued, In: far, Limit: 1},
 		{Status: taskstate.StatusRetrying, Limit: limit}, {Status: taskstate.StatusRunning, Limit: limit},
@@ -161,6 +159,36 @@ func (s *Store) Due(ctx context.Context, limit int) (n int64, oldest time.Durati
 		}
 	}
 	return n, oldest, nil
+}
+
+// queued counts tasks that are QUEUED, at most limit: no more calls that wake are read than that takes.
+func (s *Store) queued(ctx context.Context, limit int64) (n int64, err error) {
+	err = s.Snapshot(ctx, func(ctx context.Context, tx taskstate.Tx) error {
+		if err := tx.QueryRowContext(ctx, s.queries.Get("QueuedBeside")).Scan(&n); err != nil {
+			return err
+		}
+		last, read := call.Call{At: call.Beginning}, 0
+		for size := 4 * call.FirstPage; n < limit; size = min(4*size, maxLog) {
+			read = 0
+			if err := sqldb.Each(ctx, tx, func(rows *sql.Rows) error {
+				var at taskstate.DBTime
+				var tasks int64
+				err := rows.Scan(&last.No, &at, &tasks)
+				last.At, n, read = at.Time, n+tasks, read+1
+				return err
+			}, s.queries.Get("QueuedCalls"), last.At, last.At, last.No, size); err != nil {
+				return err
+			}
+			if read < size {
+				break
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return 0, fmt.Errorf("count QUEUED tasks: %w", err)
+	}
+	return max(0, min(n, limit)), nil
 }
 
 // NextWake implements taskstate.Store. A call whose tasks do not wake yet is moved on the way.

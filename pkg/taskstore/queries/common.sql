@@ -437,6 +437,25 @@ WHERE c.status IS NOT NULL
 GROUP BY c.status
 HAVING SUM(c.n) > 0
 
+-- Tasks that are QUEUED, without those that QUEUED calls which wake have brought.
+-- name: QueuedBeside
+SELECT COALESCE(SUM(c.n), 0)
+FROM (
+  SELECT n FROM ingest_task_count WHERE status = 'QUEUED'
+  UNION ALL
+  SELECT -tasks
+  FROM ingest_task_call @force(ingest_task_call_wake)
+  WHERE to_status IN ('RUNNING', 'SUSPENDED', 'CANCELLED') AND wake_at < @never AND from_status = 'QUEUED' -- no other status follows QUEUED
+) c
+
+-- What those have brought, in the order of their waking.
+-- name: QueuedCalls
+SELECT no, wake_at, tasks
+FROM ingest_task_call @force(ingest_task_call_wake)
+WHERE to_status = 'QUEUED' AND wake_at < @never AND (wake_at > ? OR (wake_at = ? AND no > ?))
+ORDER BY wake_at, no
+LIMIT ?
+
 -- What is counted of users and knowledge bases, and what calls that wake have moved: rows of a status and a number, or of a call.
 -- name: CountsOf
 SELECT knowledge_base_id, status, '', n, ''
