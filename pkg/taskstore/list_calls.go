@@ -133,8 +133,9 @@ type walk struct {
 	scope  taskstate.Scope
 	q      taskstate.Query
 	where  *filters
-	down   bool      // newest first
+	down   bool      // newest calls first
 	sorted bool      // by updated_at
+	newest bool      // by created_at, the newest first
 	search bool      // what was found before the budget was used up is enough
 	more   time.Time // where a search ended; zero: it has seen all
 	low    time.Time
@@ -148,6 +149,7 @@ func (s *Store) listCalls(ctx context.Context, scope taskstate.Scope, q taskstat
 	err = s.Snapshot(ctx, func(ctx context.Context, tx taskstate.Tx) error {
 		w := &walk{
 			s: s, tx: tx, scope: scope, q: q, where: s.filters(q), down: q.Sort != taskstate.SortUpdated, sorted: sortsByUpdated(q),
+			newest: q.Sort == "" || q.Sort == taskstate.SortCreatedDesc,
 			search: sortsByUpdated(q) && searches(q), low: call.Beginning, high: call.End, budget: listBudget,
 		}
 		if w.search {
@@ -209,8 +211,8 @@ func (w *walk) bound() {
 
 // rest collects the tasks of statuses that do not wake.
 func (w *walk) rest(ctx context.Context, statuses []taskstate.Status) error {
-	newest := w.down && w.q.After == nil && w.q.CreatedBefore.IsZero() && !searches(w.q)
-	if w.sorted || boundsUpdated(w.q) || newest {
+	first := w.newest && w.q.After == nil && w.q.CreatedBefore.IsZero() && !searches(w.q)
+	if w.sorted || boundsUpdated(w.q) || first {
 		return w.calls(ctx, w.low, statuses...)
 	}
 	for _, status := range statuses {
@@ -469,11 +471,12 @@ func scanListed(rows *sql.Rows) (t listed, err error) {
 
 // enough reports whether a page's tasks stand before all that was changed at a time, and then in the walk's order.
 func (w *walk) enough(at time.Time) bool {
-	if !w.sorted {
-		if !w.down {
-			return false
-		}
+	switch {
+	case w.sorted:
+	case w.newest:
 		at = at.Add(clockSlack)
+	default:
+		return false
 	}
 	n := 0
 	for _, t := range w.found {

@@ -48,7 +48,7 @@ func TestListsByUpdateHaveEveryRowOnce(t *testing.T) {
 						require.NoError(t, s.InTx(ctx, func(ctx context.Context, tx taskstate.Tx, _ taskstate.DBClock) error {
 							id := fmt.Sprintf("01900000-0000-7000-8000-%012d", n)
 							_, err := tx.ExecContext(ctx, `INSERT INTO ingest_task_body (id, user_id, type, channel, file_path, max_attempts, created_at)
-							VALUES (?, ?, 'document', 'http', ?, 3, ?)`, id, fmt.Sprint("u", n%3), fmt.Sprintf("f%d.txt", n%5), m.Now.Add(time.Duration(n)*time.Second))
+							VALUES (?, ?, 'document', 'http', ?, 3, ?)`, id, fmt.Sprint("u", n%3), fmt.Sprintf("f%d.txt", n%5), m.Now.Add(-time.Duration(n*37%50)*time.Hour))
 							if err != nil {
 								return err
 							}
@@ -307,6 +307,18 @@ func TestListsLookAtWhatEndedLast(t *testing.T) {
 		more, err := s.List(ctx, c.scope, c.q)
 		require.NoError(t, err)
 		require.Equal(t, page.Tasks, more.Tasks[:len(page.Tasks)])
+	}
+	// Whoever asks for those made first gets them, also of what ended in some time.
+	for _, q := range []taskstate.Query{{}, {UpdatedBefore: time.Now().Add(-time.Second)}} {
+		q.Statuses, q.Sort, q.Limit = dead, taskstate.SortCreated, 20
+		page, err := s.List(ctx, taskstate.System(), q)
+		require.NoError(t, err)
+		oldest, err := sqldb.Collect(ctx, s.DB(), func(rows *sql.Rows) (id string, err error) { return id, rows.Scan(&id) },
+			"SELECT id FROM ingest_task WHERE status = 'DEAD' ORDER BY created_at, id LIMIT 20")
+		require.NoError(t, err)
+		for i, task := range page.Tasks {
+			require.Equal(t, oldest[i], task.ID)
+		}
 	}
 }
 
