@@ -36,7 +36,7 @@ func TestListsByUpdateHaveEveryRowOnce(t *testing.T) {
 					}
 					for range 2 { // with the same updated_at
 						n++
-						updated := m.Now.Add(-time.Duration(n/2) * time.Millisecond)
+						updated := m.Now.Add(-time.Duration(n/2) * time.Hour)
 						wakes := updated.Add(wake)
 						if wake == 1<<62 {
 							wakes = never
@@ -48,7 +48,7 @@ func TestListsByUpdateHaveEveryRowOnce(t *testing.T) {
 						require.NoError(t, s.InTx(ctx, func(ctx context.Context, tx taskstate.Tx, _ taskstate.DBClock) error {
 							id := fmt.Sprintf("01900000-0000-7000-8000-%012d", n)
 							_, err := tx.ExecContext(ctx, `INSERT INTO ingest_task_body (id, user_id, type, channel, file_path, max_attempts, created_at)
-							VALUES (?, ?, 'document', 'http', ?, 3, ?)`, id, fmt.Sprint("u", n%3), fmt.Sprintf("f%d.txt", n%5), m.Now.Add(-time.Duration(n*37%50)*time.Hour))
+							VALUES (?, ?, 'document', 'http', ?, 3, ?)`, id, fmt.Sprint("u", n%3), fmt.Sprintf("f%d.txt", n%5), updated.Add(-time.Duration(n*37%50)*time.Minute))
 							if err != nil {
 								return err
 							}
@@ -74,13 +74,18 @@ func TestListsByUpdateHaveEveryRowOnce(t *testing.T) {
 				{Sort: taskstate.SortUpdated},
 				{Sort: taskstate.SortUpdatedDesc},
 				{Sort: taskstate.SortUpdatedDesc, Statuses: []taskstate.Status{taskstate.StatusQueued, taskstate.StatusDead}},
-				{Sort: taskstate.SortUpdated, UpdatedAfter: m.Now.Add(-10 * time.Millisecond)},
-				{UpdatedAfter: m.Now.Add(-20 * time.Millisecond), UpdatedBefore: m.Now.Add(-5 * time.Millisecond)},
+				{Sort: taskstate.SortUpdated, UpdatedAfter: m.Now.Add(-10 * time.Hour)},
+				{UpdatedAfter: m.Now.Add(-20 * time.Hour), UpdatedBefore: m.Now.Add(-5 * time.Hour)},
 				{Statuses: []taskstate.Status{taskstate.StatusDead}},
 				{Sort: taskstate.SortCreated, Statuses: []taskstate.Status{taskstate.StatusRunning}},
 				{Sort: taskstate.SortCreatedDesc, Statuses: []taskstate.Status{taskstate.StatusRetrying, taskstate.StatusQueued, taskstate.StatusSuspended}},
 				{Sort: taskstate.SortCreated, Statuses: taskstate.Statuses()},
-				{Sort: taskstate.SortCreated, UpdatedBefore: m.Now.Add(-7 * time.Millisecond), Statuses: []taskstate.Status{taskstate.StatusRunning, taskstate.StatusSucceeded}},
+				{Sort: taskstate.SortCreated, UpdatedBefore: m.Now.Add(-7 * time.Hour), Statuses: []taskstate.Status{taskstate.StatusRunning, taskstate.StatusSucceeded}},
+				{Statuses: []taskstate.Status{taskstate.StatusDead, taskstate.StatusSucceeded}, CreatedAfter: m.Now.Add(-20*time.Hour - time.Second)},
+				{Sort: taskstate.SortCreated, Statuses: []taskstate.Status{taskstate.StatusDead, taskstate.StatusCancelled}, CreatedAfter: m.Now.Add(-20*time.Hour - time.Second)},
+				{Statuses: []taskstate.Status{taskstate.StatusDead, taskstate.StatusSucceeded}, CreatedBefore: m.Now.Add(-13*time.Hour - time.Second)},
+				{Sort: taskstate.SortUpdatedDesc, CreatedAfter: m.Now.Add(-12*time.Hour - time.Second)},
+				{Sort: taskstate.SortUpdated, CreatedAfter: m.Now.Add(-12*time.Hour - time.Second)},
 			} {
 				for _, scope := range []taskstate.Scope{taskstate.System(), {UserID: "u1", Role: taskstate.RoleUser}} {
 					requirePages(t, s, scope, q, all)
@@ -118,7 +123,8 @@ func requirePages(t *testing.T, s *taskstore.Store, scope taskstate.Scope, q tas
 	})
 	for _, r := range rows {
 		if (scope.All() || r.UserID == scope.UserID) && (len(q.Statuses) == 0 || slices.Contains(q.Statuses, r.Status)) &&
-			(q.Text == "" || strings.Contains(r.FilePath, strings.ToLower(q.Text))) && (q.UpdatedAfter.IsZero() || r.UpdatedAt.After(q.UpdatedAfter)) && (q.UpdatedBefore.IsZero() || r.UpdatedAt.Before(q.UpdatedBefore)) {
+			(q.Text == "" || strings.Contains(r.FilePath, strings.ToLower(q.Text))) && (q.UpdatedAfter.IsZero() || r.UpdatedAt.After(q.UpdatedAfter)) && (q.UpdatedBefore.IsZero() || r.UpdatedAt.Before(q.UpdatedBefore)) &&
+			(q.CreatedAfter.IsZero() || r.CreatedAt.After(q.CreatedAfter)) && (q.CreatedBefore.IsZero() || r.CreatedAt.Before(q.CreatedBefore)) {
 			want = append(want, r.ID)
 		}
 	}
