@@ -230,6 +230,10 @@ func TestTablesAreReadByTheirLines(t *testing.T) {
 		"All of them may be changed while a worker runs |  |"
 	require.Equal(t, []string{want}, ofKind(blocksOf(t, drawn(across+frame+cells+text)), ingest.BlockTable))
 
+	tight := ruling([]float64{70, 160, 188.5, 217}, []float64{700, 688, 676, 664}) +
+		rows(plainFont, []float64{72, 161.5, 190.5}, 691, 12, []string{"one", "AB12", "CD34"}, []string{"two", "GH78", "IJ90"}, []string{"three", "MN34", "OP56"})
+	require.Equal(t, []string{"one | AB12 | CD34\ntwo | GH78 | IJ90\nthree | MN34 | OP56"}, ofKind(blocksOf(t, drawn(tight+text)), ingest.BlockTable))
+
 	one := "" // all lines as one drawing, moved by a matrix
 	for _, x := range xs {
 		one += fmt.Sprintf("%g 530 m %g 600 l ", x-50, x-50)
@@ -264,8 +268,8 @@ func TestWhatOnlyLooksLikeATable(t *testing.T) {
 	for name, content := range map[string]string{
 		"two columns": columns, "two columns, line by line": lines, "contents": contents, "a listing": listing, "a list": strings.ReplaceAll(bullets, "•", "\x95"),
 		"frames of a page": ruling([]float64{20, 440, 580}, []float64{760, 560, 300}) + frames,
-		"a picture with words on it": ruling([]float64{100, 140, 190, 240}, []float64{700, 660, 620}) +
-			put(plainFont, 10, 115, 680, "Threaded nut core") + put(plainFont, 10, 170, 640, "Tightened nut") + put(plainFont, 10, 120, 650, "Keyway"),
+		"a picture with words on it": ruling([]float64{100, 140, 190, 240, 290}, []float64{700, 660, 620, 580}) +
+			put(plainFont, 10, 115, 680, "Threaded nut core") + put(plainFont, 10, 150, 640, "Keyway") + put(plainFont, 10, 215, 600, "Tightened nut"),
 		"two lines": put(plainFont, 10, 72, 700, "Date:") + put(plainFont, 10, 300, 700, "today") + put(plainFont, 10, 72, 680, "Place:") + put(plainFont, 10, 300, 680, "here"),
 	} {
 		blocks := blocksOf(t, drawn(content))

@@ -220,8 +220,8 @@ func goesUp(before, line textLine) bool {
 // rowsLikely tells whether a page may have a table: lines with gaps, or lines that stand beside others.
 func rowsLikely(lines []textLine) bool {
 	n := 0
-	for i := 1; i < len(lines); i++ {
-		if lines[i].hasGap() || goesUp(lines[i-1], lines[i]) {
+	for i := range lines {
+		if lines[i].hasGap() || i > 0 && goesUp(lines[i-1], lines[i]) {
 			if n++; n >= leastRows {
 				return true
 			}

@@ -298,8 +298,8 @@ func (g grid) read(lines []textLine) (t table, taken []int) {
 		parts[at].lines = append(parts[at].lines, i)
 		bands[band] = parts
 	}
-	if 3*beside > len(taken) || inside >= leastRows || 2*over > len(taken) {
-		return table{}, nil // the lines part some columns of a larger table, or frames of a page, or are a picture with words on it
+	if 3*beside > len(taken) || inside >= leastRows {
+		return table{}, nil // the lines part some columns of a larger table, or frames of a page
 	}
 	for _, parts := range bands {
 		slices.SortStableFunc(parts, func(a, b part) int { return compareFloat(b.base, a.base) })
@@ -317,7 +317,24 @@ func (g grid) read(lines []textLine) (t table, taken []int) {
 	if len(t.rows) > 0 && len(t.rows[0]) < columns {
 		t.lefts = nil
 	}
+	if 2*over > len(taken) && sparse(t.rows) {
+		return table{}, nil // a picture with words on it
+	}
 	return t, taken
+}
+
+// sparse tells whether at most half of the cells of a table hold something.
+func sparse(rows [][]string) bool {
+	cells, full := 0, 0
+	for _, r := range rows {
+		for _, text := range r {
+			cells++
+			if text != "" {
+				full++
+			}
+		}
+	}
+	return 2*full <= cells
 }
 
 // acrossWalls tells whether a wall stands between two words of a line that are no further apart than words are, and whether none stands
