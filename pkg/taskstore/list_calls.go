@@ -19,11 +19,14 @@ import (
 // task. The last call that changed a task has the time that the task says; only heartbeats say later ones, of tasks that run. So
 // the calls of a status, in the order of their time, name its tasks in the order of the list, among others that moved on since.
 //
-// A list of a status by created_at is put together from its calls too, where these are few: the table has its tasks anywhere. Its first page,
-// the newest, needs the last of them only, for no task is younger than a call that changed it.
+// A list of a status by created_at is put together from its calls too, where these are few: the table has its tasks anywhere. The newest
+// tasks need the last of them only, for no task is younger than a call that changed it.
 
 // listBudget is how many tasks are looked at for a page before the table is read as it is: its rare tasks stand far apart then.
 const listBudget = 20_000
+
+// newestBudget is how many tasks of the last calls are looked at for the newest ones, before all calls are read.
+const newestBudget = 5_000
 
 // searchBudget is how many tasks a search looks at for a page, among those of a user, a base and times, or a quarter of it in each
 // status. An index of any part of a text is more to write than all else of a task.
@@ -211,10 +214,18 @@ func (w *walk) bound() {
 
 // rest collects the tasks of statuses that do not wake.
 func (w *walk) rest(ctx context.Context, statuses []taskstate.Status) error {
-	first := w.newest && w.q.After == nil && w.q.CreatedBefore.IsZero() && !searches(w.q)
-	if w.sorted || boundsUpdated(w.q) || first {
+	if w.sorted || boundsUpdated(w.q) {
 		return w.calls(ctx, w.low, statuses...)
 	}
+	if w.newest && w.q.CreatedBefore.IsZero() && !searches(w.q) {
+		w.budget = newestBudget
+		if err := w.calls(ctx, w.low, statuses...); err != nil || w.budget >= 0 {
+			w.budget += listBudget - newestBudget
+			return err
+		}
+		w.found = nil
+	}
+	w.budget = listBudget
 	for _, status := range statuses {
 		if err := w.all(ctx, status); err != nil || w.budget < 0 {
 			return err

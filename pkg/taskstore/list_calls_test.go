@@ -313,6 +313,15 @@ func TestListsLookAtWhatEndedLast(t *testing.T) {
 		more, err := s.List(ctx, c.scope, c.q)
 		require.NoError(t, err)
 		require.Equal(t, page.Tasks, more.Tasks[:len(page.Tasks)])
+		if c.q.CreatedAfter.IsZero() && c.q.Sort == "" { // the next page
+			last := page.Tasks[len(page.Tasks)-1]
+			c.q.Limit, c.q.After = 20, &taskstate.Cursor{At: last.CreatedAt, ID: last.ID}
+			before := handlerReads(t, s)
+			next, err := s.List(ctx, c.scope, c.q)
+			require.NoError(t, err)
+			require.LessOrEqual(t, handlerReads(t, s)-before, int64(5_000), "%+v", c)
+			require.Equal(t, next.Tasks, more.Tasks[20:40])
+		}
 	}
 	// Whoever asks for those made first gets them, also of what ended in some time.
 	for _, q := range []taskstate.Query{{}, {UpdatedBefore: time.Now().Add(-time.Second)}} {
