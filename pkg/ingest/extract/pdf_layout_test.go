@@ -113,6 +113,20 @@ func TestHeadingsAreToldByTheirLooks(t *testing.T) {
 	}, ofKind(blocks, ingest.BlockHeading), "no caption, no label inside a text, no running title, no sentence")
 }
 
+// A heading may stand in the margin, left of its text, but not before a column beside it.
+func TestHeadingsInTheMargin(t *testing.T) {
+	t.Parallel()
+	content := ""
+	for i, name := range []string{"Authors", "Thanks"} {
+		text, _ := prose(136, 750-200*float64(i), 8)
+		content += put(boldFont, 16, 65, 780-200*float64(i), name) + text
+	}
+	beside, _ := prose(300, 380, 8)
+	content += put(boldFont, 16, 65, 400, "Aside") + beside
+	first, _ := prose(72, 780, 8)
+	require.Equal(t, []string{"#Authors", "#Thanks"}, ofKind(blocksOf(t, drawn(first, content)), ingest.BlockHeading))
+}
+
 func TestALargeFirstLetterOrALargeNumberIsNoHeading(t *testing.T) {
 	t.Parallel()
 	text, _ := prose(72, 600, 12)

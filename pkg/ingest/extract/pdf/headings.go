@@ -23,6 +23,8 @@ const (
 	coverSize = 1.5
 	// farBelow is the distance, in its size, up to which a heading stands over a text.
 	farBelow = 6
+	// outdent is how far to the left of its text a heading may end, in its size.
+	outdent = 2
 	// ownLooks is the number of characters from which a page tells the size of its text itself.
 	ownLooks = 400
 )
@@ -244,7 +246,7 @@ func (l *looks) standsOver(heading, below []textLine, plain bool) bool {
 			return false
 		}
 		gap := last.base - next.base
-		return next.size > l.body/2 && gap > 0 && gap < farBelow*first.size && next.left < first.right && next.right > first.left
+		return next.size > l.body/2 && gap > 0 && gap < farBelow*first.size && next.left < first.right+outdent*first.size && next.right > first.left
 	}
 	return false
 }
