@@ -299,7 +299,7 @@ func TestListsLookAtWhatEndedLast(t *testing.T) {
 		q     taskstate.Query
 	}{
 		{taskstate.System(), taskstate.Query{Statuses: dead}},
-		{taskstate.System(), taskstate.Query{Statuses: dead, CreatedAfter: time.Now().Add(-20 * time.Second)}},
+		{taskstate.System(), taskstate.Query{Statuses: dead, CreatedAfter: time.Now().Add(-5 * time.Minute)}},
 		{taskstate.Scope{UserID: "u7", Role: taskstate.RoleUser}, taskstate.Query{Sort: taskstate.SortUpdatedDesc}},
 		{taskstate.System(), taskstate.Query{Sort: taskstate.SortUpdatedDesc, UserID: "u7"}},
 	} {
