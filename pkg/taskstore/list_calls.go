@@ -28,8 +28,8 @@ const listBudget = 20_000
 // newestBudget is how many tasks of the last calls are looked at for the newest ones, before all calls are read.
 const newestBudget = 5_000
 
-// searchBudget is how many tasks a search looks at for a page, among those of a user, a base and times, or a quarter of it in each
-// status. An index of any part of a text is more to write than all else of a task.
+// searchBudget is how many tasks a search looks at for a page, among those of a user, a base and times; by updated_at half of it in the
+// statuses that do not wake, and a quarter in each other. An index of any part of a text is more to write than all else of a task.
 const searchBudget = 5_000
 
 // byCalls reports whether q is a list of calls; the tasks of one document are few and sorted as they are.
@@ -91,19 +91,20 @@ func (s *Store) amountsWith(ctx context.Context, scope taskstate.Scope, q taskst
 			return a, err
 		}
 	}
-	for status, n := range all {
-		a.all += n
-		if len(q.Statuses) == 0 || slices.Contains(q.Statuses, status) {
-			a.allWanted += n
-		}
-	}
-	for status, n := range mine {
-		a.mine += n
-		if len(q.Statuses) == 0 || slices.Contains(q.Statuses, status) {
-			a.wanted += n
-		}
-	}
+	a.all, a.allWanted = sums(all, q.Statuses)
+	a.mine, a.wanted = sums(mine, q.Statuses)
 	return a, nil
+}
+
+// sums adds numbers by status: all of them, and those of the statuses that are wanted; none named: all are.
+func sums(counts map[taskstate.Status]int64, statuses []taskstate.Status) (all, wanted int64) {
+	for status, n := range counts {
+		all += n
+		if len(statuses) == 0 || slices.Contains(statuses, status) {
+			wanted += n
+		}
+	}
+	return all, wanted
 }
 
 // open reports whether tasks of a status wake: each of them.
@@ -160,7 +161,7 @@ func (s *Store) listCalls(ctx context.Context, scope taskstate.Scope, q taskstat
 		}
 		w.bound()
 		page, found = taskstate.Page{}, false
-		asked := slices.Clone(w.q.Statuses)
+		asked := q.Statuses
 		if len(asked) == 0 {
 			asked = taskstate.Statuses()
 		}

@@ -331,6 +331,7 @@ func TestListsLookAtWhatEndedLast(t *testing.T) {
 		oldest, err := sqldb.Collect(ctx, s.DB(), func(rows *sql.Rows) (id string, err error) { return id, rows.Scan(&id) },
 			"SELECT id FROM ingest_task WHERE status = 'DEAD' ORDER BY created_at, id LIMIT 20")
 		require.NoError(t, err)
+		require.Len(t, page.Tasks, len(oldest))
 		for i, task := range page.Tasks {
 			require.Equal(t, oldest[i], task.ID)
 		}
