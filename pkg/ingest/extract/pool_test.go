@@ -264,6 +264,16 @@ func attached(files ...string) []byte {
 	return bytes.Replace(pdf, []byte("trailer"), []byte(objects+"trailer"), 1)
 }
 
+// A file that the document lists and does not have is a warning, and the next one is read.
+func TestAListedFileThatIsMissingIsAWarning(t *testing.T) {
+	t.Parallel()
+	pdf := bytes.Replace(attached("lost.txt", "lost text", "there.txt", "there text"), []byte("(00) 6 0 R"), []byte("(00) 99 0 R"), 1)
+	ex, blocks, err := readByBoth(t, extracttest.WriteTemp(t, "a.pdf", pdf))
+	require.NoError(t, err)
+	require.Equal(t, []string{"p the page", "# there.txt", "p there text"}, extracttest.Lines(blocks))
+	require.Equal(t, []string{`the attached file "attachment-1" could not be read`}, ex.Warnings)
+}
+
 // Files that notes on a page carry are read too, unless they are hidden; one that the document lists as well is read once.
 func TestFilesPinnedToAPageOfAPDFAreRead(t *testing.T) {
 	t.Parallel()

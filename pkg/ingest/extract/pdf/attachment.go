@@ -39,9 +39,12 @@ func (p *pdfDocument) attachments() []attachment {
 		return nil
 	}
 	for i := 0; i < min(count.AttachmentCount, maxAttachments) && p.trap == nil; i++ {
-		if found, err := p.instance.FPDFDoc_GetAttachment(&requests.FPDFDoc_GetAttachment{Document: p.doc, Index: i}); !p.refused(err) {
-			files.take(found.Attachment, p.pages)
+		found, err := p.instance.FPDFDoc_GetAttachment(&requests.FPDFDoc_GetAttachment{Document: p.doc, Index: i})
+		if p.refused(err) {
+			files.lost(files.next())
+			continue
 		}
+		files.take(found.Attachment, p.pages)
 	}
 	files.left += max(count.AttachmentCount-maxAttachments, 0)
 	for _, index := range p.withFiles {
@@ -76,6 +79,17 @@ type carried struct {
 	size  int
 }
 
+// next is the name of the next file, if it has none of its own.
+func (c *carried) next() string {
+	c.tried++
+	return fmt.Sprintf("attachment-%d", c.tried)
+}
+
+// lost warns of a file that PDFium does not give.
+func (c *carried) lost(name string) {
+	c.p.out.Warn("the attached file %q could not be read", name)
+}
+
 // take takes one file out. One that stands in the document and in an annotation too is taken once.
 func (c *carried) take(handle references.FPDF_ATTACHMENT, page int) {
 	if c.p.trap != nil {
@@ -85,14 +99,13 @@ func (c *carried) take(handle references.FPDF_ATTACHMENT, page int) {
 		c.left++
 		return
 	}
-	c.tried++
-	f := attachment{name: fmt.Sprintf("attachment-%d", c.tried), page: page}
+	f := attachment{name: c.next(), page: page}
 	if named, err := c.p.instance.FPDFAttachment_GetName(&requests.FPDFAttachment_GetName{Attachment: handle}); !c.p.refused(err) {
 		f.name = cmp.Or(document.CleanTitle(named.Name), f.name)
 	}
 	file, err := c.p.instance.FPDFAttachment_GetFile(&requests.FPDFAttachment_GetFile{Attachment: handle})
 	if c.p.refused(err) {
-		c.p.out.Warn("the attached file %q could not be read", f.name)
+		c.lost(f.name)
 		return
 	}
 	f.data = file.Contents
