@@ -298,11 +298,15 @@ func (s *Server) Restart(ctx context.Context) error {
 	return nil
 }
 
-// Pause sends SIGSTOP to the server and its children: connections stay open and nobody answers.
-func (s *Server) Pause() error { return s.signalTree(syscall.SIGSTOP) }
+// Pause stops the server and its children: connections stay open, and from its return on nobody answers.
+func (s *Server) Pause() error {
+	return s.ifRunning(func(p *child.Process) error { return p.StopTree(context.Background()) })
+}
 
 // Continue ends a Pause.
-func (s *Server) Continue() error { return s.signalTree(syscall.SIGCONT) }
+func (s *Server) Continue() error {
+	return s.ifRunning(func(p *child.Process) error { return p.SignalTree(syscall.SIGCONT) })
+}
 
 // LogFile is where the server's output goes.
 func (s *Server) LogFile() string { return filepath.Join(s.Dir, string(s.Kind)+".log") }
@@ -404,9 +408,9 @@ func (s *Server) end(ctx context.Context, sig syscall.Signal) error {
 	return errors.Join(errs...)
 }
 
-func (s *Server) signalTree(sig syscall.Signal) error {
+func (s *Server) ifRunning(do func(main *child.Process) error) error {
 	if !s.Running() {
 		return fmt.Errorf("signal %s: %w", s.Kind, ErrNotRunning)
 	}
-	return s.main().SignalTree(sig)
+	return do(s.main())
 }

@@ -11,6 +11,7 @@ import (
 	"os/user"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -170,6 +171,34 @@ func (p *Process) SignalTree(sig syscall.Signal) error {
 	return nil
 }
 
+// StopTree stops the process and all that it started (SIGSTOP), and returns when each of their threads stands. A process goes on
+// until the thread that was chosen for the signal runs, which on a busy machine is long enough to serve a request.
+func (p *Process) StopTree(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, StopTimeout)
+	defer cancel()
+	for {
+		if err := p.SignalTree(syscall.SIGSTOP); err != nil {
+			return err
+		}
+		i := slices.IndexFunc(p.Tree(), func(q *Process) bool { return !q.Exited() && !Stands(q.PID) })
+		if i < 0 {
+			return nil
+		}
+		if !pause.For(ctx, pollInterval) {
+			return fmt.Errorf("pid %d and what it started do not stop", p.PID)
+		}
+	}
+}
+
+// Stands tells whether each thread of a process is stopped.
+func Stands(pid int) bool {
+	threads, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/[0-9]*/stat", pid))
+	return !slices.ContainsFunc(threads, func(stat string) bool {
+		f := statFields(stat)
+		return f != nil && f[0] != "T" && f[0] != "t"
+	})
+}
+
 // Tree is the process and its descendants, parents first.
 // Groups and sessions do not serve here: each Postgres back end makes a session of its own.
 func (p *Process) Tree() []*Process {
@@ -193,8 +222,11 @@ func (p *Process) Tree() []*Process {
 }
 
 // StatFields are the fields of /proc/<pid>/stat after the name: [0] state, [1] ppid, [11] utime to [14] cstime, [19] start time.
-func StatFields(pid int) []string {
-	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+func StatFields(pid int) []string { return statFields(fmt.Sprintf("/proc/%d/stat", pid)) }
+
+// statFields returns nil when the process or thread is gone.
+func statFields(file string) []string {
+	b, err := os.ReadFile(file)
 	if err != nil {
 		return nil
 	}

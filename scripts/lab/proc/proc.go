@@ -65,7 +65,7 @@ func (p *Proc) Exited() bool {
 	}
 }
 
-// Signal sends a signal to the process itself, not to its children.
+// Signal sends a signal to the process itself, not to its children. After SIGSTOP it returns when the process stands.
 func (p *Proc) Signal(sig syscall.Signal) error {
 	if p.Exited() {
 		return fmt.Errorf("signal %s: %w", p.Name, ErrExited)
@@ -73,7 +73,15 @@ func (p *Proc) Signal(sig syscall.Signal) error {
 	if err := p.cmd.Process.Signal(sig); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		return fmt.Errorf("signal %s: %w", p.Name, err)
 	}
-	return nil
+	if sig != syscall.SIGSTOP {
+		return nil
+	}
+	return await.Until(context.Background(), child.StopTimeout, time.Millisecond, func(context.Context) error {
+		if p.Exited() || child.Stands(p.PID) {
+			return nil
+		}
+		return fmt.Errorf("%s does not stop", p.Name)
+	})
 }
 
 // Kill is kill -9; it returns when the process is gone.
