@@ -58,13 +58,14 @@ type rig struct {
 	db        *taskstore.Store
 	transport transport
 	single    *batcher.Batcher[*single]
-	quiet     bool // workers do not look around by the clock: what a slow machine would make more of
+	process   string // of its worker; two that run at once have two names
+	quiet     bool   // workers do not look around by the clock: what a slow machine would make more of
 	ends      []func()
 }
 
 // newRig opens and migrates; close it.
 func newRig(ctx context.Context, s Servers) (*rig, error) {
-	r := &rig{Servers: s}
+	r := &rig{Servers: s, process: "bench"}
 	r.single = batcher.New(joining, r.join)
 	if err := r.open(ctx); err != nil {
 		r.close()
@@ -188,7 +189,7 @@ func (r *rig) accept(ctx context.Context, news []taskstate.NewTask) ([]taskstate
 // start runs a worker with the product's defaults and so many slots; stop lets it end what it has, flush and leave.
 func (r *rig) start(slots int, kind world.Noop) (stop func() error) {
 	cfg := taskrun.NewDefaultConfig()
-	cfg.Process, cfg.Policy.DLQ, cfg.Concurrency = "bench", true, slots
+	cfg.Process, cfg.Policy.DLQ, cfg.Concurrency = r.process, true, slots
 	if r.quiet {
 		const never = time.Hour
 		cfg.Recovery, cfg.Reconcile.Enabled = false, false
