@@ -66,40 +66,8 @@ func readSlide(ctx context.Context, a *office.Archive, name string, page int, in
 	if err := a.Visit(rels.ByKind["notesSlide"], &slide{out: out, page: page, notes: true}); err != nil || !in.Limits.Comments {
 		return err
 	}
-	return a.Visit(rels.ByKind["comments"], &comments{out: out, page: page})
-}
-
-// comments reads what was remarked on a slide: the text of each remark, or since PowerPoint 2021 its paragraphs.
-type comments struct {
-	out    *document.Sink
-	page   int
-	inText bool
-	text   strings.Builder
-}
-
-// Start implements office.Visitor.
-func (c *comments) Start(name string, _ []xml.Attr) error {
-	c.inText = name == "t" || name == "text"
-	return nil
-}
-
-// End implements office.Visitor.
-func (c *comments) End(name string) error {
-	c.inText = false
-	if name != "p" && name != "text" {
-		return nil
-	}
-	text := c.text.String()
-	c.text.Reset()
-	return c.out.Block(ingest.Block{Kind: ingest.BlockParagraph, Page: c.page, Text: document.CleanText(text, false)})
-}
-
-// Text implements office.Visitor.
-func (c *comments) Text(data []byte) error {
-	if c.inText && c.text.Len() < document.MaxBlockBytes {
-		c.text.Write(data)
-	}
-	return nil
+	// What was remarked on a slide is the text of each remark, or since PowerPoint 2021 its paragraphs.
+	return a.Visit(rels.ByKind["comments"], &office.Paragraphs{Out: out, Page: page, Texts: []string{"t", "text"}, Ends: []string{"p", "text"}})
 }
 
 // presentation lists the slides' relationships in the order of the show.

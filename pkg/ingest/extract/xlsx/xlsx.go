@@ -107,9 +107,6 @@ const (
 	maxTexts  = 8 << 20
 )
 
-// phonetic is an element that says how a text is pronounced.
-const phonetic = "rPh"
-
 // sharedStrings are the texts of cells, each of which is kept once, one behind the other.
 type sharedStrings struct {
 	all    []byte
@@ -120,7 +117,7 @@ type sharedStrings struct {
 
 // Start implements office.Visitor.
 func (s *sharedStrings) Start(name string, _ []xml.Attr) error {
-	if s.drop.Start(name, name == phonetic) {
+	if s.drop.Start(name, name == office.Phonetic) {
 		return nil
 	}
 	s.inText = name == "t"
@@ -188,7 +185,7 @@ type sheetReader struct {
 
 // Start implements office.Visitor.
 func (r *sheetReader) Start(name string, attrs []xml.Attr) error {
-	if r.drop.Start(name, name == phonetic) {
+	if r.drop.Start(name, name == office.Phonetic) {
 		return nil
 	}
 	switch name {
