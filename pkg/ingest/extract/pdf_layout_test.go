@@ -137,6 +137,14 @@ func TestALargeFirstLetterOrALargeNumberIsNoHeading(t *testing.T) {
 	require.Empty(t, ofKind(blocks, ingest.BlockHeading))
 }
 
+func TestASmallNumberBeforeALargeTitleBelongsToTheHeading(t *testing.T) {
+	t.Parallel()
+	first, _ := prose(72, 780, 8)
+	text, _ := prose(72, 660, 12)
+	blocks := blocksOf(t, drawn(first, put(plainFont, 7, 72, 700, "Chapter 1.")+put(plainFont, 26, 112, 700, "Fundamentals of tasks")+text))
+	require.Equal(t, []string{"#Chapter 1. Fundamentals of tasks"}, ofKind(blocks, ingest.BlockHeading))
+}
+
 func TestAPageOfBoldLinesHasNoHeadings(t *testing.T) {
 	t.Parallel()
 	parts := []string{"text"}

@@ -172,8 +172,12 @@ func (m *measurer) measure(lines []textLine, page requests.Page) (grids []grid) 
 			continue
 		}
 		m.font(l)
-		if l.size > bigger*usual && usual > 0 {
+		switch {
+		case usual == 0:
+		case l.size > bigger*usual:
 			l.size = min(l.size, max(m.size(l.last), usual)) // a large first letter makes no heading
+		case l.size < (1-sameSize)*usual:
+			l.size = max(l.size, m.size(l.last)) // a small number may stand before a title
 		}
 	}
 	m.besideCells(lines)
