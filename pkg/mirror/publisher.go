@@ -20,10 +20,11 @@ import (
 
 const (
 	lookEvery   = 100 * time.Millisecond // of looks for new tasks
-	overlap     = 2 * time.Second        // ids of one moment are committed so long after each other, and found by the looks
-	mostOverlap = 10 * time.Second       // beyond it the pages find them
-	younger     = 5 * time.Second        // so much younger than the connection is a task that may be copied before the first round
-	passEvery   = time.Second            // between two goes through all tasks
+	quickCommit = 200 * time.Millisecond // most tasks are committed so long after their id was made: each look finds these
+	slowCommit  = 2 * time.Second        // once in slowEvery a look finds these; beyond it the pages do
+	slowEvery   = time.Second
+	younger     = 5 * time.Second // so much younger than the connection is a task that may be copied before the first round
+	passEvery   = time.Second     // between two goes through all tasks
 	pageRows    = 2000
 	restFactor  = 49 // pages and looks at known copies rest so many times as long as they took: 2 % of a core
 	mostBytes   = 4 << 20
@@ -44,7 +45,7 @@ type publisher struct {
 	missing map[uuid.UUID]*missed
 	failing map[uuid.UUID]bool // with a row in mirror_failure, as of the last look
 
-	newest  uuid.UUID // of the ids that a look has seen
+	looked  looked
 	lookAt  time.Time
 	restTo  time.Time   // pages and watches rest until then
 	place   uuid.UUID   // of the page
@@ -58,7 +59,10 @@ type publisher struct {
 }
 
 func newPublisher(s *session) *publisher {
-	return &publisher{session: s, missing: map[uuid.UUID]*missed{}, failing: map[uuid.UUID]bool{}, newest: firstID(s.connected)}
+	return &publisher{
+		session: s, missing: map[uuid.UUID]*missed{}, failing: map[uuid.UUID]bool{},
+		looked: looked{newest: firstID(s.connected), at: s.connected, last: s.connected, slow: s.connected},
+	}
 }
 
 // run looks and publishes until ctx or the connection ends.
@@ -100,17 +104,43 @@ func (p *publisher) look(ctx context.Context) error {
 	return nil
 }
 
-// lookNew reads the tasks that came since the last look, and some before: ids are not committed in their order.
+// looked is how far the looks for new tasks have come; all times are of our own clock.
+type looked struct {
+	newest     uuid.UUID // of the ids that they have seen
+	at         time.Time // of the look that saw it first
+	last, slow time.Time // of the last look, and of the last one for tasks that were committed slowly
+}
+
+// from returns from when on ids may be of tasks that the last look has not seen: those of one moment are not committed together. slow:
+// the last slow look has not. Who makes ids was at newest when that was seen, unless its clock is ahead of ours.
+func (l *looked) from(now time.Time) (from time.Time, slow bool) {
+	since, late := l.last, quickCommit
+	if slow = now.Sub(l.slow) >= slowEvery; slow {
+		since, late = l.slow, slowCommit
+	}
+	clock := madeAt(l.newest).Add(since.Sub(l.at))
+	if clock.After(since) {
+		clock = since
+	}
+	return clock.Add(-late), slow
+}
+
+// saw notes a look that has seen ids up to one.
+func (l *looked) saw(up uuid.UUID, now time.Time, slow bool) {
+	if l.last = now; slow {
+		l.slow = now
+	}
+	if bytes.Compare(up[:], l.newest[:]) > 0 {
+		l.newest, l.at = up, now
+	}
+}
+
+// lookNew reads the tasks that came since the last look, and some before.
 func (p *publisher) lookNew(ctx context.Context) error {
 	now := p.d.Clock()
-	from := madeAt(p.newest).Add(-overlap)
-	if now.Before(madeAt(p.newest)) {
-		from = now.Add(-overlap)
-	}
-	if earliest := now.Add(-mostOverlap); from.Before(earliest) {
-		from = earliest
-	}
-	for after, full := firstID(from), true; full; {
+	from, slow := p.looked.from(now)
+	after := firstID(from)
+	for full := true; full; {
 		page, err := p.rows.page(ctx, after, pageRows)
 		if err != nil {
 			return err
@@ -119,11 +149,9 @@ func (p *publisher) lookNew(ctx context.Context) error {
 			p.judge(s)
 			after = s.id
 		}
-		if bytes.Compare(after[:], p.newest[:]) > 0 {
-			p.newest = after
-		}
 		full = len(page) == pageRows
 	}
+	p.looked.saw(after, now, slow)
 	if p.passed && p.known.complete() {
 		p.covered = now
 		for id := range p.missing {

@@ -156,3 +156,34 @@ func TestARoundBeginsBetweenBatches(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, 3*mostRows, ready)
 }
+
+// A look for new tasks reads what may have been committed since the last one, whatever the clock of who makes ids says, and not what
+// earlier looks have seen for sure.
+func TestALookReadsWhatMayBeNew(t *testing.T) {
+	t.Parallel()
+	start := time.UnixMilli(1_800_000_000_000)
+	after := func(d time.Duration) time.Time { return start.Add(d) }
+	for name, ahead := range map[string]time.Duration{"in step": 0, "an hour behind": -time.Hour, "an hour ahead": time.Hour} {
+		l := looked{newest: firstID(after(ahead)), at: start, last: start, slow: start}
+		want := func(at, from time.Duration, slow bool) {
+			t.Helper()
+			if ahead < 0 { // else our own clock is earlier
+				from += ahead
+			}
+			gotFrom, gotSlow := l.from(after(at))
+			require.Equal(t, []any{after(from), slow}, []any{gotFrom, gotSlow}, name)
+		}
+		saw := func(up, at time.Duration, slow bool) { l.saw(firstID(after(up+ahead)), after(at), slow) }
+
+		want(100*time.Millisecond, -quickCommit, false)
+		saw(100*time.Millisecond, 100*time.Millisecond, false)
+		want(200*time.Millisecond, 100*time.Millisecond-quickCommit, false)
+		saw(0, 200*time.Millisecond, false) // nothing new: its clock goes on
+		want(900*time.Millisecond, 200*time.Millisecond-quickCommit, false)
+		want(time.Second, -slowCommit, true)
+		saw(0, time.Second, true)
+		want(1100*time.Millisecond, time.Second-quickCommit, false)
+		want(2*time.Second, time.Second-slowCommit, true)
+		want(20*time.Second, time.Second-slowCommit, true) // the database was away
+	}
+}
