@@ -195,7 +195,7 @@ func Stands(pid int) bool {
 	threads, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/[0-9]*/stat", pid))
 	return !slices.ContainsFunc(threads, func(stat string) bool {
 		f := statFields(stat)
-		return f != nil && f[0] != "T" && f[0] != "t"
+		return f != nil && !strings.Contains("TtZX", f[0]) // a thread that has ended does nothing either
 	})
 }
 
