@@ -68,8 +68,8 @@ func newWorld(t testing.TB, server *labserver.Server, address string) *world {
 func (w *world) dial() {
 	w.t.Helper()
 	var err error
-	// The server's interval of heartbeats, a minute: at the library's 10 s a test that pauses the server may lose its connection.
-	w.conn, err = amqp.DialConfig(w.server.URL(""), amqp.Config{Locale: "en_US"})
+	// At the library's 10 s between heartbeats it gives a connection up after 15 s without a frame: tests pause the server for ten.
+	w.conn, err = amqp.DialConfig(w.server.URL(""), amqp.Config{Heartbeat: time.Minute, Locale: "en_US"})
 	require.NoError(w.t, err)
 	conn := w.conn
 	w.t.Cleanup(func() { _ = conn.CloseDeadline(time.Now().Add(time.Second)) })
