@@ -298,7 +298,7 @@ func (s *Server) Restart(ctx context.Context) error {
 	return nil
 }
 
-// Pause stops the server and its children: connections stay open, and from its return on nobody answers.
+// Pause stops the server and its children: connections stay open, and after it has returned no request is served.
 func (s *Server) Pause() error {
 	return s.ifRunning(func(p *child.Process) error { return p.StopTree(context.Background()) })
 }

@@ -112,7 +112,7 @@ type looked struct {
 }
 
 // from returns from when on ids may be of tasks that the last look has not seen: those of one moment are not committed together. slow:
-// the last slow look has not. Who makes ids was at newest when that was seen, unless its clock is ahead of ours.
+// it begins where the last slow look did. Who makes ids was at newest when that was seen, unless its clock is ahead of ours.
 func (l *looked) from(now time.Time) (from time.Time, slow bool) {
 	since, late := l.last, quickCommit
 	if slow = now.Sub(l.slow) >= slowEvery; slow {

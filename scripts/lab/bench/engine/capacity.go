@@ -41,14 +41,14 @@ type costs struct {
 }
 
 // fit finds the costs in two runs of one worker: of tasks that do nothing in wide slots, and of tasks that take time in few.
-func fit(nothing, taking drained, slots int, takes time.Duration) costs {
+func fit(wide, few drained) costs {
 	c := costs{cores: float64(runtime.NumCPU())}
-	turn := float64(slots)/taking.rate - takes.Seconds()
-	c.turn = turn / stretch(taking.rate*taking.cpu/c.cores, c.cores)
+	turn := capacitySlots/few.rate - capacityTakes.Seconds()
+	c.turn = turn / stretch(few.rate*few.cpu/c.cores, c.cores)
 	// Both runs have the shares of tasks and transactions in them: two equations.
-	few, many := 1/together(taking.rate, turn), 1/together(wideSlots, 1)
-	c.share = (taking.cpu - nothing.cpu) / (few - many)
-	c.task = nothing.cpu - c.share*many
+	alone, shared := 1/together(few.rate, turn), 1/together(wideSlots, 1)
+	c.share = (few.cpu - wide.cpu) / (alone - shared)
+	c.task = wide.cpu - c.share*shared
 	return c
 }
 
@@ -120,12 +120,12 @@ func (c *crew) run(ctx context.Context, l load) (d drained, err error) {
 
 // costs measures what the model reckons with.
 func (c *crew) costs(ctx context.Context) (costs, error) {
-	idle, err := c.run(ctx, nothing(1))
+	wide, err := c.run(ctx, nothing(1))
 	if err != nil {
 		return costs{}, err
 	}
-	busy, err := c.run(ctx, taking(1))
-	return fit(idle, busy, capacitySlots, capacityTakes), err
+	few, err := c.run(ctx, taking(1))
+	return fit(wide, few), err
 }
 
 // Capacity compares runs of 1, 2 and 4 workers with what the model of capacity.md predicts from the costs measured just before.
@@ -145,7 +145,7 @@ func Capacity(ctx context.Context, _ *world.Bench) ([]figure.Figure, error) {
 		w.process = fmt.Sprintf("%s-%d", w.process, i)
 		c.workers = append(c.workers, w)
 	}
-	// The calls of a run are settled beside the next one; those of the first come after none.
+	// What a run leaves to count is counted during the next one: the first would have nothing to count.
 	if _, err := c.run(ctx, nothing(1)); err != nil {
 		return nil, err
 	}
