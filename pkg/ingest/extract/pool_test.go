@@ -295,7 +295,7 @@ func TestFilesAttachedToAPDFAreRead(t *testing.T) {
 	inner := string(attached("deep.txt", "deep text"))
 	ex, blocks, err := readByBoth(t, extracttest.WriteTemp(t, "a.pdf", attached(
 		"invoice.xml", `<?xml version="1.0"?><invoice><total>17 euro</total></invoice>`, "notes.md", "# Head\n\ntext", "inner.pdf", inner, "data.bin", "\x00\x01\x02", "empty.txt", "",
-		"large.txt", strings.Repeat("a line of text\n", 2<<20))))
+		"large.txt", strings.Repeat("a line of text\n", 20<<20/15))))
 	require.NoError(t, err)
 	lines := extracttest.Lines(blocks)
 	require.Equal(t, []string{"p the page", "# invoice.xml"}, lines[:2])

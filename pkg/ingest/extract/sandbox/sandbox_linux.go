@@ -16,9 +16,10 @@ const (
 	MaxOpenFiles = 64
 	// maxChildCPU ends a child that somehow outlives its parent's deadlines, in seconds.
 	maxChildCPU = 4 * 3600
-	// runtimeBytes makes up for a part of what Go's runtime has mapped and does not use, which RLIMIT_DATA counts too (measured: 110 to 125 MiB
-	// at the start of a child, with Go 1.26). Some of it is used later, so that with more of it a hostile document takes more than 300 MiB.
-	runtimeBytes = 32 << 20
+	// runtimeBytes makes up for a part of what Go has mapped and does not use, which RLIMIT_DATA counts too (measured: 110 to 125 MiB at the
+	// start of a child, with Go 1.26: 32 of them are one buffer of its random numbers). Some of it is used later: the largest child of the
+	// hostile files takes 225 MiB with it, and more than 300 with twice as much.
+	runtimeBytes = 64 << 20
 )
 
 // Confine shuts the doors of a child: limits, then landlock without any rule, then the system call filter.

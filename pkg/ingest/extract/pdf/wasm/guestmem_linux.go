@@ -21,12 +21,18 @@ func newGuestMemory(_, maxBytes uint64) experimental.LinearMemory {
 	return &guestMemory{reserved: reserved}
 }
 
-// Reallocate implements experimental.LinearMemory; nil when the limit is reached.
+// Reallocate implements experimental.LinearMemory; nil when the limit is reached, or when Go's heap would have no room for a copy of half of
+// it: a guest that gets no memory ends alone, a heap that gets none ends the child.
 func (m *guestMemory) Reallocate(size uint64) []byte {
 	if size > uint64(len(m.reserved)) {
 		return nil
 	}
 	if n := int(size); n > m.size {
+		room, err := unix.Mmap(-1, 0, n-m.size+n/2, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANON|unix.MAP_NORESERVE)
+		if err != nil {
+			return nil
+		}
+		_ = unix.Munmap(room)
 		if err := unix.Mprotect(m.reserved[m.size:n], unix.PROT_READ|unix.PROT_WRITE); err != nil {
 			return nil
 		}
