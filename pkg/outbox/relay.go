@@ -9,10 +9,10 @@ import (
 	"strings"
 	"sync"
 	"time"
-	"unicode/utf8"
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/millweir/millweir/pkg/taskstate"
 	"github.com/millweir/millweir/pkg/telemetry"
 )
 
@@ -222,9 +222,5 @@ func newToken() string { return strings.ToLower(rand.Text()[:24]) }
 
 // errorText is an error as it is kept: without secrets, valid text, bounded.
 func errorText(err error) string {
-	text := strings.ToValidUTF8(strings.ReplaceAll(telemetry.Redact(err.Error()), "\x00", ""), "�")
-	if utf8.RuneCountInString(text) <= maxErrorText {
-		return text
-	}
-	return string([]rune(text)[:maxErrorText-1]) + "…"
+	return taskstate.Shorten(strings.ToValidUTF8(strings.ReplaceAll(telemetry.Redact(err.Error()), "\x00", ""), "�"), maxErrorText)
 }

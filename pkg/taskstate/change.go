@@ -121,7 +121,7 @@ func change(t Task, m DBClock) *Change {
 
 // to sets the target with its reason, actor and words, and frees the lease.
 func (c *Change) to(s Status, r Reason, a Actor, message string) *Change {
-	c.To, c.Reason, c.Actor, c.Message = s, r, a, Shorten(message)
+	c.To, c.Reason, c.Actor, c.Message = s, r, a, Shorten(message, MaxErrorChars)
 	c.LeaseOwner = ""
 	c.Wake, c.NextRetry = Never(), Never()
 	return c

@@ -58,7 +58,7 @@ func Fail(p Policy, m DBClock, t Task, h Holder, f Failure) Decision {
 	default:
 		c = again(p, m, t, h, f)
 	}
-	c.LastError, c.ErrorMessage, c.ErrorCode = Shorten(f.Cause), Shorten(f.Message), f.Code
+	c.LastError, c.ErrorMessage, c.ErrorCode = Shorten(f.Cause, MaxErrorChars), Shorten(f.Message, MaxErrorChars), f.Code
 	if h.Progress.Stage != "" {
 		c.Progress = h.Progress
 	}

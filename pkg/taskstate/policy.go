@@ -85,11 +85,11 @@ func doubled(base time.Duration, n int, limit time.Duration) time.Duration {
 	return min(base, limit)
 }
 
-// Shorten cuts text to MaxErrorChars characters and marks the cut.
-func Shorten(text string) string {
-	if utf8.RuneCountInString(text) <= MaxErrorChars {
+// Shorten cuts text to at most so many characters and marks the cut. What is no UTF-8 counts as one character a byte.
+func Shorten(text string, most int) string {
+	if utf8.RuneCountInString(text) <= most {
 		return text
 	}
 	runes := []rune(text)
-	return string(runes[:MaxErrorChars-1]) + "…"
+	return string(runes[:most-1]) + "…"
 }

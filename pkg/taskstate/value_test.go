@@ -52,11 +52,11 @@ func TestPolicyValidate(t *testing.T) {
 func TestShorten(t *testing.T) {
 	t.Parallel()
 	for _, text := range []string{"", "short", strings.Repeat("長", MaxErrorChars)} {
-		if Shorten(text) != text {
+		if Shorten(text, MaxErrorChars) != text {
 			t.Errorf("%d characters were cut", utf8.RuneCountInString(text))
 		}
 	}
-	cut := Shorten(strings.Repeat("😀", MaxErrorChars+1))
+	cut := Shorten(strings.Repeat("😀", MaxErrorChars+1), MaxErrorChars)
 	if utf8.RuneCountInString(cut) != MaxErrorChars || !strings.HasSuffix(cut, "…") {
 		t.Errorf("got %d characters", utf8.RuneCountInString(cut))
 	}

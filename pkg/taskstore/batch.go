@@ -129,7 +129,8 @@ func check(t *taskstate.Task, c *taskstate.Change) error {
 // cleaned is c with texts that every dialect can keep: valid UTF-8 without NUL, of bounded length;
 // c itself where it is that.
 func cleaned(c *taskstate.Change) *taskstate.Change {
-	long := [3]string{taskstate.Shorten(clean(c.LastError)), taskstate.Shorten(clean(c.ErrorMessage)), taskstate.Shorten(clean(c.Message))}
+	kept := func(text string) string { return taskstate.Shorten(clean(text), taskstate.MaxErrorChars) }
+	long := [3]string{kept(c.LastError), kept(c.ErrorMessage), kept(c.Message)}
 	code, name := clean(c.ErrorCode), clean(c.Actor.Name)
 	if long == [3]string{c.LastError, c.ErrorMessage, c.Message} && code == c.ErrorCode && name == c.Actor.Name && c.Progress.Stage != "" && c.DLQ != "" {
 		return c

@@ -123,16 +123,8 @@ func (s *Store) countGroup(ctx context.Context, tx taskstate.Tx, id string, g *c
 	}
 	f := g.failing
 	_, err := tx.ExecContext(ctx, s.queries.Get("FailureGroupPut"), id, f.Cause.Group(), f.User, f.Base, string(f.Stage), f.Cause.Code, f.Cause.Pattern,
-		sqldb.Flag(g.permanent), g.failures, g.tasks, g.task.ID, sample(g.task.LastError), sample(g.task.ErrorMessage), at, at)
+		sqldb.Flag(g.permanent), g.failures, g.tasks, g.task.ID, taskstate.Shorten(clean(g.task.LastError), sampleChars), taskstate.Shorten(clean(g.task.ErrorMessage), sampleChars), at, at)
 	return err
-}
-
-// sample is the beginning of a text.
-func sample(text string) string {
-	if runes := []rune(clean(text)); len(runes) > sampleChars {
-		return string(runes[:sampleChars-1]) + "…"
-	}
-	return clean(text)
 }
 
 // FailureGroups implements taskstate.Reader.

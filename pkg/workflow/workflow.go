@@ -223,10 +223,7 @@ func problemOf(err *jsonschema.ValidationError) *PayloadError {
 
 // problemAt is a problem in words.
 func problemAt(err *jsonschema.ValidationError) *PayloadError {
-	e := &PayloadError{Problem: err.ErrorKind.LocalizedString(message.NewPrinter(language.English))}
-	if words := []rune(e.Problem); len(words) > maxProblem {
-		e.Problem = string(words[:maxProblem]) + "…"
-	}
+	e := &PayloadError{Problem: taskstate.Shorten(err.ErrorKind.LocalizedString(message.NewPrinter(language.English)), maxProblem)}
 	for _, step := range err.InstanceLocation {
 		e.Path += "/" + strings.NewReplacer("~", "~0", "/", "~1").Replace(step)
 	}

@@ -161,7 +161,7 @@ func (t Tools) rules(ctx context.Context, found fsck.Findings) ([]checks.Rule, e
 		out[i] = checks.Rule{Rule: r.Rule, Sentence: r.Sentence, Judged: r.Judged, Violations: r.Violations, NotJudged: r.NotJudged, Examples: []checks.Example{}}
 		for _, e := range r.Examples {
 			out[i].Examples = append(out[i].Examples, checks.Example{
-				About: cut(e.Task, maxText), Kind: kinds[e.Task], Problem: cut(e.Problem, maxText), History: cut(e.History, maxHistory),
+				About: taskstate.Shorten(e.Task, maxText), Kind: kinds[e.Task], Problem: taskstate.Shorten(e.Problem, maxText), History: taskstate.Shorten(e.History, maxHistory),
 			})
 		}
 	}
@@ -191,7 +191,7 @@ func add[T any](r *checks.Repair, what, rule string, all []T, name func(T) strin
 	}
 	m := checks.Mend{What: what, Rule: rule, Count: int64(len(all)), Items: []string{}}
 	for _, one := range all[:min(len(all), maxItems)] {
-		m.Items = append(m.Items, cut(name(one), maxText))
+		m.Items = append(m.Items, taskstate.Shorten(name(one), maxText))
 	}
 	r.Mends = append(r.Mends, m)
 }
@@ -199,7 +199,7 @@ func add[T any](r *checks.Repair, what, rule string, all []T, name func(T) strin
 // leave notes what cannot be mended.
 func leave(r *checks.Repair, why string) {
 	if r.LeftAll++; len(r.Left) < maxItems {
-		r.Left = append(r.Left, cut(why, maxText))
+		r.Left = append(r.Left, taskstate.Shorten(why, maxText))
 	}
 }
 
@@ -243,14 +243,6 @@ func fit(r checks.Result) (json.RawMessage, error) {
 		}
 	}
 	return nil, errors.New("the result is too large to be kept")
-}
-
-// cut keeps at most n characters.
-func cut(text string, n int) string {
-	if runes := []rune(text); len(runes) > n {
-		return string(runes[:n-1]) + "…"
-	}
-	return text
 }
 
 // moving is a database whose reads prove that the work moves: a check is no standstill while it asks.

@@ -233,9 +233,6 @@ func (r reading) noText() error {
 
 // shortTitle makes a document's own title fit its column.
 func shortTitle(title string) string {
-	title = strings.Join(strings.FieldsFunc(title, func(c rune) bool { return unicode.IsSpace(c) || unicode.IsControl(c) }), " ")
-	if runes := []rune(title); len(runes) > ingest.MaxTitleChars {
-		return string(runes[:ingest.MaxTitleChars-1]) + "…"
-	}
-	return title
+	words := strings.FieldsFunc(title, func(c rune) bool { return unicode.IsSpace(c) || unicode.IsControl(c) })
+	return taskstate.Shorten(strings.Join(words, " "), ingest.MaxTitleChars)
 }

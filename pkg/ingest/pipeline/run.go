@@ -305,7 +305,7 @@ func (r *run) staged(ctx context.Context, name string, f func(context.Context) e
 		span.SetAttributes(attribute.Int("millweir.segments", len(r.spool.items)))
 	}
 	if u := unwanted(""); err != nil && !errors.As(err, &u) {
-		span.SetStatus(codes.Error, taskstate.Shorten(r.w.d.Redact(err.Error())))
+		span.SetStatus(codes.Error, taskstate.Shorten(r.w.d.Redact(err.Error()), taskstate.MaxErrorChars))
 	}
 	return err
 }

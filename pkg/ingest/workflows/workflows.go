@@ -208,16 +208,12 @@ const titleLength = 80
 // Title is the first line of a text, or its beginning, with blanks for control characters.
 func Title(text string) string {
 	line, _, _ := strings.Cut(strings.TrimSpace(text), "\n")
-	runes := []rune(strings.TrimSpace(strings.Map(func(r rune) rune {
+	return taskstate.Shorten(strings.TrimSpace(strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) {
 			return ' '
 		}
 		return r
-	}, line)))
-	if len(runes) > titleLength {
-		return string(runes[:titleLength-1]) + "…"
-	}
-	return string(runes)
+	}, line)), titleLength)
 }
 
 // url opens what is at an address.

@@ -365,7 +365,7 @@ func wish(a Action, m taskstate.DBClock, t taskstate.Task, by taskstate.Actor, w
 	case Retry:
 		d := taskstate.Retry(m, t, by)
 		if d.Change != nil {
-			d.Change.Message = taskstate.Shorten(why)
+			d.Change.Message = taskstate.Shorten(why, taskstate.MaxErrorChars)
 		}
 		return d
 	case Replay:

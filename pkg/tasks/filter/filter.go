@@ -311,10 +311,7 @@ func Quote(value string) string {
 
 // shown quotes what a caller wrote.
 func shown(text string) string {
-	if runes := []rune(text); len(runes) > 40 {
-		text = string(runes[:40]) + "…"
-	}
-	return strconv.QuoteToGraphic(text)
+	return strconv.QuoteToGraphic(taskstate.Shorten(text, 41))
 }
 
 // names lists the fields with their operators.

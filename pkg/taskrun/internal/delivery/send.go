@@ -107,6 +107,6 @@ func linkMessages(span trace.Span, es []*pb.TaskEnvelope) {
 // FailSpan marks a span as failed, without secrets.
 func FailSpan(span trace.Span, err error) {
 	if err != nil && span.IsRecording() {
-		span.SetStatus(codes.Error, taskstate.Shorten(telemetry.Redact(err.Error())))
+		span.SetStatus(codes.Error, taskstate.Shorten(telemetry.Redact(err.Error()), taskstate.MaxErrorChars))
 	}
 }
