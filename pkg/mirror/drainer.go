@@ -28,6 +28,7 @@ type drainer struct {
 	away     bool          // the database was away last time
 	differed time.Time     // when a round began for the length of the queue
 	strays   int           // copies without a row in this round
+	held     bool          // the channel has copies that were taken and will not be acknowledged
 	pace     time.Duration // of each copy
 	visit    *visit        // of a rehydrator; nil: none
 }
@@ -180,24 +181,23 @@ func (d *drainer) settle(ctx context.Context, copies []taken, mark string) error
 		d.databaseAway(ctx, err)
 		d.away = true
 	}
-	var rotate []taken
-	ended := 0
+	var rotate, ended []taken
 	for _, c := range copies {
 		status, exists := found[c.id]
 		switch {
 		case exists && !unfinished(status) && !(d.visit != nil && d.visit.Look):
 			d.known.remove(c.id) // before: the task may be replayed at this moment, and is copied anew then
-			if err := c.Ack(false); err != nil {
-				return wrap("acknowledge the copy of a task that has ended", err)
-			}
-			ended++
+			ended = append(ended, c)
 			continue
 		case !exists && !d.away && c.CorrelationId != mark: // else it was counted in this round
 			d.strays++
 		}
 		rotate = append(rotate, c)
 	}
-	if ended > 0 {
+	if len(ended) > 0 {
+		if err := d.acknowledge(ended, len(rotate) == 0); err != nil {
+			return err
+		}
 		crash.Point("mirror.after_ack")
 	}
 	var failed error
@@ -227,6 +227,7 @@ func (d *drainer) rotate(ctx context.Context, copies []taken, mark string) error
 				done = append(done, copies[i])
 				continue
 			case failed:
+				d.held = true
 				return fmt.Errorf("rotate: %s", r.reason)
 			case returned:
 				bind = true
@@ -234,7 +235,7 @@ func (d *drainer) rotate(ctx context.Context, copies []taken, mark string) error
 			}
 			left = append(left, copies[i])
 		}
-		if err := acknowledge(done, len(left) == 0); err != nil {
+		if err := d.acknowledge(done, len(left) == 0); err != nil {
 			return err
 		}
 		if bind {
@@ -243,6 +244,7 @@ func (d *drainer) rotate(ctx context.Context, copies []taken, mark string) error
 			}
 		}
 		if len(left) > 0 && !pause.For(ctx, againEvery) {
+			d.held = true
 			return nil
 		}
 		copies = left
@@ -250,15 +252,15 @@ func (d *drainer) rotate(ctx context.Context, copies []taken, mark string) error
 	return nil
 }
 
-// acknowledge acknowledges copies that were rotated, in one message if nothing else of the channel's is left: RabbitMQ drops what it
-// has not yet passed on to a quorum queue (measured: all beyond 32 messages) when the connection ends.
-func acknowledge(done []taken, all bool) error {
-	if all && len(done) > 0 {
+// acknowledge acknowledges copies that have another at the tail, or need none, in one message if nothing else of the channel's is left:
+// RabbitMQ drops what it has not yet passed on to a quorum queue (measured: all beyond 32 messages) when the connection ends.
+func (d *drainer) acknowledge(done []taken, all bool) error {
+	if all = all && !d.held; all && len(done) > 0 {
 		done = done[len(done)-1:]
 	}
 	for _, c := range done {
 		if err := c.Ack(all); err != nil {
-			return wrap("acknowledge copies that were rotated", err)
+			return wrap("acknowledge copies", err)
 		}
 	}
 	return nil

@@ -90,6 +90,32 @@ func TestALateConfirmOfWhatCameBackIsNoCopy(t *testing.T) {
 	require.Equal(t, 2, ready)
 }
 
+// A copy that could not be rotated before a stop stays, although what was taken after it is acknowledged.
+func TestAStopLeavesWhatWasNotRotated(t *testing.T) {
+	t.Parallel()
+	d := newDrainer(opened(t, taskstoretest.Open(t)))
+	for _, id := range []string{"first", "second"} {
+		require.Equal(t, confirmed, d.publish.send(t.Context(), []amqp.Publishing{{MessageId: id}})[0].result)
+	}
+	feed, err := d.drain.consume(2)
+	require.NoError(t, err)
+	copies, err := feed.wait(true)
+	require.NoError(t, err)
+	require.Len(t, copies, 2)
+	require.NoError(t, d.link.once(func(ch *amqp.Channel) error {
+		return ch.QueueUnbind(d.cfg.Queue, d.cfg.RoutingKey, d.cfg.Exchange, nil)
+	}))
+	stopped, stop := context.WithCancel(t.Context())
+	stop()
+	require.NoError(t, d.rotate(stopped, copies[:1], "")) // comes back, and binds again
+	require.NoError(t, d.rotate(stopped, copies[1:], ""))
+	require.NoError(t, d.drain.ch.Close()) // gives back, a little later, what is not acknowledged
+	require.Eventually(t, func() bool {
+		ready, err := d.publish.ready()
+		return err == nil && ready == 2
+	}, time.Minute, time.Millisecond)
+}
+
 // queued makes tasks and returns their ids.
 func queued(t *testing.T, store taskstate.Store, n int) (ids []uuid.UUID) {
 	t.Helper()
