@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 	"unicode/utf8"
 
 	"github.com/google/uuid"
@@ -34,11 +33,10 @@ func unfinished(s taskstate.Status) bool {
 	return false
 }
 
-// state is where a task stands, and the database's clock when it was read.
+// state is where a task stands.
 type state struct {
 	id     uuid.UUID
 	status taskstate.Status
-	now    time.Time
 }
 
 // rows are the database as the mirror sees it.
@@ -55,13 +53,7 @@ func newRows(db taskstate.Database) *rows {
 func (r *rows) raw(id uuid.UUID) any { return sqldb.RawID(r.db.Dialect(), id.String()) }
 
 func scanState(rows *sql.Rows) (s state, err error) {
-	var id string
-	var now taskstate.DBTime
-	if err := rows.Scan(&id, &s.status, &now); err != nil {
-		return s, err
-	}
-	s.now = now.Time
-	s.id, err = uuid.Parse(id)
+	err = rows.Scan(&s.id, &s.status)
 	return s, err
 }
 

@@ -1,15 +1,15 @@
 -- Statements of the mirror. t is a task's state.
 
--- A page of all states in the order of their ids, which is that of their making, with the database's clock.
+-- A page of all states in the order of their ids, which is that of their making.
 -- name: States
-SELECT @textid(t.id), t.status, @now
+SELECT t.id, t.status
 FROM ingest_task_state t @force(PRIMARY)
 WHERE t.id > ?
 ORDER BY t.id
 LIMIT ?
 
 -- name: StatesOf
-SELECT @textid(t.id), t.status, @now
+SELECT t.id, t.status
 FROM ingest_task_state t @force(PRIMARY)
 WHERE t.id IN (@list)
 
