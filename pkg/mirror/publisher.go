@@ -34,7 +34,8 @@ const (
 
 // missed is an unfinished task without a known copy.
 type missed struct {
-	rounds int // of tries in vain
+	before bool // it was missing at an earlier look
+	rounds int  // of tries in vain
 	next   time.Time
 	late   *amqp.DeferredConfirmation // of the last try that had no confirm in time
 }
@@ -284,14 +285,17 @@ func (p *publisher) room() int {
 	return p.cfg.QueueMaxLength - reserve - max(p.known.count(), int(p.ready.Load()))
 }
 
-// due are the missing tasks that may be tried now, the oldest first, no more than fit.
+// due are the missing tasks that may be tried now, the oldest first, no more than fit. Few that are new wait until the next look: most
+// tasks have ended by then, and need no copy.
 func (p *publisher) due(ctx context.Context) []uuid.UUID {
 	now := p.d.Clock()
 	var ids []uuid.UUID
+	few := len(p.missing) < mostRows
 	for id, m := range p.missing {
-		if !now.Before(m.next) {
+		if !now.Before(m.next) && (m.before || !few) {
 			ids = append(ids, id)
 		}
+		m.before = true
 	}
 	if len(ids) == 0 {
 		return nil

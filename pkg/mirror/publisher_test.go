@@ -81,7 +81,7 @@ func TestALateConfirmOfWhatCameBackIsNoCopy(t *testing.T) {
 	require.True(t, late.Wait())
 	_, err := p.link.declare()
 	require.NoError(t, err)
-	p.missing[id] = &missed{late: late}
+	p.missing[id] = &missed{before: true, late: late}
 	require.Equal(t, confirmed, p.publish.send(t.Context(), []amqp.Publishing{{MessageId: "another"}})[0].result)
 	require.NoError(t, p.send(t.Context()))
 	require.True(t, p.known.has(id))
@@ -181,6 +181,33 @@ func TestARoundBeginsBetweenBatches(t *testing.T) {
 	ready, err := p.drain.ready()
 	require.NoError(t, err)
 	require.Equal(t, 3*mostRows, ready)
+}
+
+// A task that ends before the next look is never copied, unless so many are new that they fill a batch.
+func TestTasksThatEndSoonAreNotCopied(t *testing.T) {
+	t.Parallel()
+	store := taskstoretest.Open(t)
+	p := newPublisher(opened(t, store))
+	p.connected = p.connected.Add(-time.Minute)
+	look := func(copies int) {
+		t.Helper()
+		require.NoError(t, p.lookNew(t.Context()))
+		require.NoError(t, p.send(t.Context()))
+		ready, err := p.drain.ready()
+		require.NoError(t, err)
+		require.Equal(t, copies, ready)
+	}
+	ids := queued(t, store, 2)
+	look(0)
+	_, err := store.Apply(t.Context(), taskstate.Batch{IDs: []string{ids[0].String()}, Scope: taskstate.System(), Decide: taskstate.Each(
+		func(m taskstate.DBClock, cur taskstate.Task) taskstate.Decision {
+			return taskstate.Cancel(m, cur, taskstate.Actor{Kind: taskstate.ActorOperator, Name: "olga"}, taskstate.ReasonCancelled, "")
+		})})
+	require.NoError(t, err)
+	look(1)
+	require.True(t, p.known.has(ids[1]))
+	queued(t, store, mostRows)
+	look(1 + mostRows)
 }
 
 // A look for new tasks reads what may have been committed since the last one, whatever the clock of who makes ids says, and not what
