@@ -40,10 +40,7 @@ const (
 	DelayLease                  // the end of the new holder's lease; a third of In is left of it at least
 )
 
-// Keep leaves the column as it is.
-func Keep() Delay { return Delay{} }
-
-// Never is the column's \"none\".
+// Never is the column's "none".
 func Never() Delay { return Delay{Kind: DelayNever} }
 
 // In is the moment of the statement plus d.

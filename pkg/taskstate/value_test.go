@@ -107,7 +107,7 @@ func TestEach(t *testing.T) {
 	if err != nil || len(out) != 2 || out[0].TaskID != "a" || out[1].TaskID != "b" {
 		t.Errorf("got %v, %v", out, err)
 	}
-	if Keep().Kind != DelayKeep || Never().Kind != DelayNever || In(5).In != 5 {
+	if Never().Kind != DelayNever || In(5).In != 5 {
 		t.Error("delays")
 	}
 }

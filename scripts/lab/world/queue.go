@@ -181,32 +181,6 @@ func (s *Stream) each(do func(key string) error) error {
 	return nil
 }
 
-// Death names one DLQ entry.
-type Death struct {
-	TaskID string
-	Fence  int64
-}
-
-// Deaths are the entries of the dead letter stream with how often each is there; undecodable deliveries have no task and are left out.
-func (s *Stream) Deaths(ctx context.Context) (map[Death]int, error) {
-	entries, err := s.client.Do(ctx, s.client.B().Xrange().Key(DLQKey).Start("-").End("+").Build()).AsXRange()
-	if err != nil {
-		return nil, err
-	}
-	out := map[Death]int{}
-	for _, e := range entries {
-		if e.FieldValues["taskId"] == "" {
-			continue
-		}
-		fence, err := strconv.ParseInt(e.FieldValues["fence"], 10, 64)
-		if err != nil {
-			return nil, fmt.Errorf("DLQ entry %s: fence: %w", e.ID, err)
-		}
-		out[Death{e.FieldValues["taskId"], fence}]++
-	}
-	return out, nil
-}
-
 // topic is the topic of contract §5; that of dead letters has the suffix.
 const (
 	topic     = "ingest-tasks"
