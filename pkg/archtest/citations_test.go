@@ -106,7 +106,7 @@ func (l law) judge(path, text string) (cited, problems []string) {
 	return cited, problems
 }
 
-// expand is one id, or all from the first to the last. A range into another dead letter is its two ends.
+// expand is one id, or all from the first to the last. A range into another letter is its two ends.
 func expand(letter, first, toLetter, last string) []string {
 	if last == "" {
 		return []string{letter + first}

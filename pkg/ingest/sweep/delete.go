@@ -106,7 +106,7 @@ func (a *Deleter) deleteDocuments(ctx context.Context, actor taskstate.Actor, c 
 	return err
 }
 
-// deleteWithTasks cancels the open tasks and writes a dead letter for the documents with them.
+// deleteWithTasks cancels the open tasks and deletes the documents in one transaction.
 func (a *Deleter) deleteWithTasks(ctx context.Context, actor taskstate.Actor, c ingest.Caller, documents, open []string) error {
 	outcomes, err := a.d.Store.Apply(ctx, taskstate.Batch{
 		IDs: open, Scope: taskstate.System(),
@@ -237,7 +237,7 @@ func (a *Deleter) buryBase(ctx context.Context, tx taskstate.Tx, m taskstate.DBC
 	return c.WriteNote(ctx, tx, m)
 }
 
-// deleteBaseDocuments writes a dead letter for the live documents of a deleted base and returns how many there were.
+// deleteBaseDocuments deletes the live documents of a deleted base and returns how many there were.
 func (a *Deleter) deleteBaseDocuments(ctx context.Context, actor taskstate.Actor, base string) (int, error) {
 	for n := 0; ; {
 		documents, err := sqldb.ReadTexts(ctx, a.d.Store, a.q.Get("BaseDocuments"), base, deleteBatch)

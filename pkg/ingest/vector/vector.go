@@ -32,7 +32,7 @@ var (
 var plainBase = regexp.MustCompile(`^[a-z0-9][a-z0-9_-]{0,98}[a-z0-9]$`)
 
 // CollectionName is "kb-" and the base's id; an id that could not stand in a name is replaced by its hash.
-// The result is 5 to 103 characters of [a-z0-9_-] and begins and ends with a dead letter or digit.
+// The result is 5 to 103 characters of [a-z0-9_-] and begins and ends with a letter or digit.
 func CollectionName(base string) string {
 	if plainBase.MatchString(base) {
 		return "kb-" + base
