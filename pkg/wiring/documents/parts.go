@@ -138,12 +138,13 @@ func (p *Parts) OpenVectors(v Vectors) error {
 func (p *Parts) OpenEmbedder(e Embedding) error {
 	p.Embedder, p.Earlier = local.New(), nil
 	cfg := openai.NewDefaultConfig()
-	cfg.BatchSize, cfg.Timeout = e.BatchSize, e.Timeout
+	cfg.BatchSize, cfg.Timeout, cfg.Requests, cfg.Tokens = e.BatchSize, e.Timeout, e.Requests, e.Tokens
+	budgets := p.Transports.Limiter("ratelimit:embed:", cfg.Limits()...) // of each model its own
 	if !e.PreviousURL.Empty() {
 		before := cfg
 		before.BaseURL, before.Model, before.APIKey = e.PreviousURL.Reveal(), e.PreviousModel, e.PreviousKey.Reveal()
 		before.API, before.Dimensions = openai.API(e.PreviousAPI), e.PreviousDimensions
-		embedder, err := openai.New(before, nil)
+		embedder, err := openai.New(before, budgets)
 		if err != nil {
 			return errors.New(strings.ReplaceAll("EMBEDDING_BASE_URL: "+err.Error(), "EMBEDDING_", "EMBEDDING_PREVIOUS_"))
 		}
@@ -153,8 +154,8 @@ func (p *Parts) OpenEmbedder(e Embedding) error {
 		return nil
 	}
 	cfg.BaseURL, cfg.Model, cfg.APIKey, cfg.API = e.URL.Reveal(), e.Model, e.Key.Reveal(), openai.API(e.API)
-	cfg.Dimensions, cfg.Requests, cfg.Tokens = e.Dimensions, e.Requests, e.Tokens
-	embedder, err := openai.New(cfg, p.Transports.Limiter("ratelimit:embed:", cfg.Limits()...))
+	cfg.Dimensions = e.Dimensions
+	embedder, err := openai.New(cfg, budgets)
 	if err != nil {
 		return fmt.Errorf("EMBEDDING_BASE_URL: %w", err)
 	}

@@ -118,7 +118,7 @@ type Embedding struct {
 	PreviousKey        process.Secret `envconfig:"EMBEDDING_PREVIOUS_API_KEY" desc:"likewise"`
 	PreviousDimensions int            `envconfig:"EMBEDDING_PREVIOUS_DIMENSIONS" default:"0" allowed:"0..16384" desc:"likewise"`
 
-	Requests int `envconfig:"EMBEDDING_REQUESTS_PER_MINUTE" default:"0" allowed:"0..60000000" desc:"most requests a minute to the model, of all processes with the same REDIS_URL; 0: no limit"`
+	Requests int `envconfig:"EMBEDDING_REQUESTS_PER_MINUTE" default:"0" allowed:"0..60000000" desc:"most requests a minute to a model (the one before has as many of its own), of all processes with the same REDIS_URL; 0: no limit"`
 	Tokens   int `envconfig:"EMBEDDING_TOKENS_PER_MINUTE" default:"0" allowed:"0..60000000" desc:"most tokens a minute, likewise; 0: no limit"`
 }
 
