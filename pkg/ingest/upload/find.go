@@ -64,7 +64,7 @@ type acceptRun struct {
 
 	documents map[string]catalog.DocumentRow // live and locked, by id
 	holders   map[sqldb.Pair]string          // documents by base and bytes
-	files     map[sqldb.Pair]storedFile      // by user and bytes
+	files     map[sqldb.Pair][]*storedFile   // by user and bytes, the oldest first
 	latest    map[string]taskBrief           // last tasks of documents, by id
 	tasks     []taskstate.NewTask            // to insert
 }
@@ -188,7 +188,7 @@ func (w *acceptWork) requestKey() sqldb.Pair {
 
 // findSame looks for documents and stored files with the uploads' bytes.
 func (r *acceptRun) findSame(ctx context.Context) error {
-	r.holders, r.files = map[sqldb.Pair]string{}, map[sqldb.Pair]storedFile{}
+	r.holders, r.files = map[sqldb.Pair]string{}, map[sqldb.Pair][]*storedFile{}
 	files, documents := map[sqldb.Pair]bool{}, map[sqldb.Pair]bool{}
 	for _, w := range r.works {
 		if w.state == acceptOpen || w.state == acceptAnswered { // a replay brings a good copy too
@@ -208,10 +208,9 @@ func (r *acceptRun) findSame(ctx context.Context) error {
 			return err
 		}
 		k[0] = strings.TrimSpace(k[0])
-		if _, older := r.files[k]; kind == "file" && !older {
-			r.files[k] = storedFile{id: id}
-		}
-		if kind == "document" {
+		if kind == "file" {
+			r.files[k] = append(r.files[k], &storedFile{id: id})
+		} else {
 			r.holders[k] = id
 		}
 		return nil

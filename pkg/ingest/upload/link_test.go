@@ -143,6 +143,30 @@ func TestTheSameBytesAreTakenInAgainWhenTheirFileIsDamaged(t *testing.T) {
 	}
 }
 
+// Two processes that accept the same bytes at the same moment make a row and keep a file each: the next upload heals both.
+func TestANewUploadHealsEveryFileOfItsBytes(t *testing.T) {
+	t.Parallel()
+	onEachDatabase(t, func(t *testing.T, w *world) {
+		w.Upload("one\ntwo\n")
+		twin := w.Receive("twin.txt", "one\ntwo\n").ID
+		w.Exec("INSERT INTO stored_file SELECT '" + twin + "', user_id, sha256, bytes, original_name, media_type, '" + twin + "', created_at FROM stored_file")
+		require.Len(t, w.filePaths(), 2)
+		for _, how := range []string{"lost", "cut"} {
+			for _, path := range w.filePaths() {
+				w.harm(how, path)
+			}
+			again := w.Accept(ingest.Upload{File: w.Receive("a.txt", "one\ntwo\n"), Force: true})
+			require.Equal(t, taskstate.StatusSucceeded, w.Process(again.Task.ID).Status)
+			require.ElementsMatch(t, w.filePaths(), w.Stored())
+			for _, path := range w.filePaths() {
+				content, err := os.ReadFile(filepath.Join(w.Dir, path))
+				require.NoError(t, err)
+				require.Equal(t, "one\ntwo\n", string(content))
+			}
+		}
+	})
+}
+
 func TestANewUploadHealsOlderVersions(t *testing.T) {
 	t.Parallel()
 	onEachDatabase(t, func(t *testing.T, w *world) {
@@ -195,9 +219,9 @@ func TestAnUploadWhoseOwnCopyIsGoneIsRefused(t *testing.T) {
 	})
 }
 
-// TestParallelUploadsHealOneFile damages the file between rounds of uploads of the same bytes into several bases,
+// TestParallelUploadsHealTheirFiles damages the file, or the files, between rounds of uploads of the same bytes into several bases,
 // while a sweeper removes deleted documents that link it.
-func TestParallelUploadsHealOneFile(t *testing.T) {
+func TestParallelUploadsHealTheirFiles(t *testing.T) {
 	t.Parallel()
 	onEachDatabase(t, func(t *testing.T, w *world) {
 		const bases, rounds = 4, 6
