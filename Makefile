@@ -19,9 +19,9 @@ export GOFLAGS     := $(shell go env GOFLAGS) -trimpath -tags=$(subst $() ,$(com
 export CGO_ENABLED := 0
 # Tests wait for servers more than they compute, so more of them run beside each other than there are cores.
 TEST_FLAGS ?= -p 3 -parallel 4
-# SQLite is C translated to Go, its driver compares each argument of a statement with all others, and wazero reads and compiles the PDF engine:
-# with the race detector inside them tests of their callers take up to ten times as long. The callers are watched. No package that
-# uses sync.Map or another generic type of the standard library may stand here: the linker keeps one copy of its code for all
+# SQLite is C translated to Go, its driver compares each argument of a statement with all others, and wazero reads and compiles the PDF
+# engine: with the race detector inside them tests of their callers take up to ten times as long. The callers are watched. No package
+# that uses sync.Map or another generic type of the standard library may stand here: the linker keeps one copy of its code for all
 # packages, and a copy without the detector makes races of what is ordered.
 UNWATCHED = modernc.org/sqlite modernc.org/sqlite/lib modernc.org/libc modernc.org/memory \
 	$(addprefix github.com/tetratelabs/wazero/internal/,engine/wazevo/ssa engine/wazevo/frontend engine/wazevo/backend/... leb128 wasm/binary)
