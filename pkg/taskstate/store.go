@@ -246,7 +246,17 @@ type Reader interface {
 	Due(ctx context.Context, limit int) (n int64, oldest time.Duration, err error)
 	// NextWake returns how long until the first row of status wakes, at most limit; negative when it is overdue.
 	NextWake(ctx context.Context, status Status, limit time.Duration) (time.Duration, error)
+	// CallNumbers returns the numbers of the calls in some spans, in their order: at most limit. A call gets its number before it is committed: one
+	// that is missing between others may appear later, but the calls that changed one task appear in their order.
+	CallNumbers(ctx context.Context, spans []Span, limit int) ([]int64, error)
+	// FirstCall returns the number of the first call that was written at a time or later; 0: there is none.
+	FirstCall(ctx context.Context, at time.Time) (int64, error)
+	// Changes returns what calls wrote to the logs of tasks, in the order of their numbers; that of one call in the order of its tasks.
+	Changes(ctx context.Context, calls []int64) ([]Transition, error)
 }
+
+// Span is the numbers of calls from First to Last.
+type Span struct{ First, Last int64 }
 
 // Unfinished adds up the tasks that have neither ended nor wait for a person.
 func Unfinished(counts map[Status]int64) int64 {

@@ -125,6 +125,52 @@ func (s *Store) TransitionsOf(ctx context.Context, after map[string]int64, limit
 	return out[:min(len(out), bounded(limit))], nil
 }
 
+// CallNumbers implements taskstate.Reader.
+func (s *Store) CallNumbers(ctx context.Context, spans []taskstate.Span, limit int) ([]int64, error) {
+	if len(spans) == 0 {
+		return nil, nil
+	}
+	var args []any
+	for _, one := range spans {
+		args = append(args, one.First, one.Last)
+	}
+	return sqldb.ReadAll(ctx, s, "read numbers of calls", s.queries.Any("CallsIn", len(spans)), append(args, limit), sqldb.Column[int64])
+}
+
+// FirstCall implements taskstate.Reader.
+func (s *Store) FirstCall(ctx context.Context, at time.Time) (no int64, err error) {
+	found, err := sqldb.ReadAll(ctx, s, "look for a call", s.queries.Get("FirstCall"), []any{at.UTC()}, sqldb.Column[int64])
+	if len(found) > 0 {
+		no = found[0]
+	}
+	return no, err
+}
+
+// Changes implements taskstate.Reader.
+func (s *Store) Changes(ctx context.Context, calls []int64) (out []taskstate.Transition, err error) {
+	var changes []any // a task and a call each
+	for some := range slices.Chunk(calls, statement.MaxRows) {
+		query := s.queries.Bind("TasksOfCalls", sqldb.Parts{"list": sqldb.List(some)})
+		found, err := sqldb.ReadAll(ctx, s, "read calls", query.Text, query.Args, call.Scan)
+		if err != nil {
+			return nil, err
+		}
+		for _, c := range found {
+			for _, id := range statement.RawIDs(s.Dialect(), slices.Sorted(slices.Values(c.IDs))) {
+				changes = append(changes, id, c.No)
+			}
+		}
+	}
+	for some := range slices.Chunk(changes, 2*statement.MaxRows) {
+		found, err := sqldb.ReadAll(ctx, s, "read what calls wrote", s.queries.Any("Changes", len(some)/2), some, scanTransition)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, found...)
+	}
+	return out, nil
+}
+
 // bounded is limit within 1 … maxLog; 0 or less asks for all that is allowed.
 func bounded(limit int) int {
 	if limit <= 0 {

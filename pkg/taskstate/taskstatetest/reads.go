@@ -2,6 +2,8 @@ package taskstatetest
 
 import (
 	"fmt"
+	"math"
+	"slices"
 	"sort"
 	"strings"
 	"testing"
@@ -401,4 +403,57 @@ func testLogs(t *testing.T, b *bench) {
 	page, err := b.s.Transitions(b.ctx, taskstate.System(), ids[0], first[0].ID, 1)
 	b.fatalIf(err)
 	equal(t, "page", page[0].ID, first[1].ID)
+}
+
+// testChanges reads the log of all tasks by calls.
+func testChanges(t *testing.T, b *bench) {
+	none, err := b.s.FirstCall(b.ctx, time.Time{})
+	b.fatalIf(err)
+	equal(t, "no call", none, 0)
+	ids := b.queued(600) // more than one statement reads
+	b.apply(b.claiming("p1"), ids...)
+	last := b.queued(1)[0]
+	first, err := b.s.FirstCall(b.ctx, time.Time{})
+	b.fatalIf(err)
+	all, err := b.s.CallNumbers(b.ctx, []taskstate.Span{{First: 0, Last: math.MaxInt64}}, 10_000)
+	b.fatalIf(err)
+	equal(t, "the first call", all[0], first)
+	equal(t, "calls are sorted", slices.IsSorted(all), true)
+	got, err := b.s.Changes(b.ctx, all)
+	b.fatalIf(err)
+	equal(t, "changes", len(got), 2*len(ids)+1)
+	for i := 1; i < len(got); i++ {
+		if got[i].ID < got[i-1].ID || got[i].ID == got[i-1].ID && got[i].TaskID <= got[i-1].TaskID {
+			t.Fatal("not in the order of the calls and tasks")
+		}
+	}
+	logs := map[string][]taskstate.Transition{}
+	for _, one := range got {
+		logs[one.TaskID] = append(logs[one.TaskID], one)
+	}
+	for _, id := range append(ids, last) {
+		if !slices.Equal(logs[id], b.log(id)) {
+			t.Fatalf("task %s: %v is not its log", id, logs[id])
+		}
+	}
+	end := got[len(got)-1]
+	two, err := b.s.CallNumbers(b.ctx, []taskstate.Span{{First: first, Last: first}, {First: end.ID, Last: end.ID + 5}}, 10)
+	b.fatalIf(err)
+	equal(t, "calls of two spans", fmt.Sprint(two), fmt.Sprint([]int64{first, end.ID}))
+	two, err = b.s.CallNumbers(b.ctx, []taskstate.Span{{First: first, Last: end.ID}}, 1)
+	b.fatalIf(err)
+	equal(t, "limit", fmt.Sprint(two), fmt.Sprint([]int64{first}))
+	two, err = b.s.CallNumbers(b.ctx, nil, 10)
+	b.fatalIf(err)
+	equal(t, "no span", len(two), 0)
+	got, err = b.s.Changes(b.ctx, []int64{end.ID, end.ID + 5})
+	b.fatalIf(err)
+	equal(t, "of a call that is there and one that is not", len(got), 1)
+	equal(t, "its task", got[0].TaskID, last)
+	no, err := b.s.FirstCall(b.ctx, end.CreatedAt)
+	b.fatalIf(err)
+	equal(t, "the call of a time", no, end.ID)
+	no, err = b.s.FirstCall(b.ctx, end.CreatedAt.Add(time.Microsecond))
+	b.fatalIf(err)
+	equal(t, "no later call", no, 0)
 }

@@ -63,6 +63,7 @@ func Run(t *testing.T, f Features, open OpenFunc) {
 		{"CountsOfFilters", testCountsOfFilters},
 		{"Pace", testPace},
 		{"LogOfManyTasks", testLogs},
+		{"ChangesByCalls", testChanges},
 		{"RacingClaimsAreWonOnce", testRacingClaims},
 		{"RacingSweepsAreDisjoint", testRacingSweeps},
 		{"SweepsDoNotWaitForOneAnother", testParallelSweeps},

@@ -414,6 +414,33 @@ WHERE l.task_id = @rawid(?) AND l.call_no > ?
 ORDER BY l.call_no
 LIMIT ?
 
+-- name: CallsIn
+SELECT no
+FROM ingest_task_call @force(PRIMARY)
+WHERE (@any no BETWEEN ? AND ?)
+ORDER BY no
+LIMIT ?
+
+-- name: FirstCall
+SELECT no
+FROM ingest_task_call @force(PRIMARY)
+WHERE created_at >= ?
+ORDER BY no
+LIMIT 1
+
+-- name: TasksOfCalls
+SELECT no, created_at, ids, @now, (SELECT value FROM timeline WHERE id = 1)
+FROM ingest_task_call @force(PRIMARY)
+WHERE no IN (@list)
+ORDER BY no
+
+-- name: Changes
+SELECT @include(TransitionColumns)
+FROM ingest_task_log l @force(PRIMARY)
+@thenjoin ingest_task_call c ON c.no = l.call_no
+WHERE (@any l.task_id = ? AND l.call_no = ?)
+ORDER BY l.call_no, l.task_id
+
 -- name: Exists
 SELECT 1
 FROM ingest_task_body b
