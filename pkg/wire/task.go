@@ -1,6 +1,10 @@
 package wire
 
-import "github.com/millweir/millweir/pkg/taskstate"
+import (
+	"strconv"
+
+	"github.com/millweir/millweir/pkg/taskstate"
+)
 
 // Waiting says what a task waits for; until null: nobody knows.
 type Waiting struct {
@@ -89,6 +93,15 @@ type Transition struct {
 	ErrorCode    NullText         `json:"errorCode"` // the task's after the change
 	NextRetryAt  NullTime         `json:"nextRetryAt"`
 	CreatedAt    Time             `json:"createdAt"`
+}
+
+// TransitionOf renders a row of a task's log.
+func TransitionOf(t taskstate.Transition) Transition {
+	return Transition{
+		ID: strconv.FormatInt(t.ID, 10), FromStatus: NullText(t.From), ToStatus: t.To, Reason: t.Reason, AttemptCount: t.AttemptCount,
+		CrashCount: t.CrashCount, Fence: t.Fence, Actor: t.Actor, Message: t.Message, ErrorCode: NullText(t.ErrorCode),
+		NextRetryAt: MaybeAt(t.NextRetryAt), CreatedAt: At(t.CreatedAt),
+	}
 }
 
 // Explanation is a task in words and JSON.

@@ -195,7 +195,7 @@ func (g *Handler) listFailures(c *gin.Context) error {
 func (g *Handler) listTransitions(c *gin.Context, id string) error {
 	return web.List(c, "transitions", func(after *web.Cursor, most int) ([]taskstate.Transition, error) {
 		return g.Svc.Transitions(c.Request.Context(), web.Caller(c), id, after.Number(0), most)
-	}, views.Transition, func(t taskstate.Transition) web.Cursor { return web.Cursor{At: t.ID} })
+	}, wire.TransitionOf, func(t taskstate.Transition) web.Cursor { return web.Cursor{At: t.ID} })
 }
 
 func (g *Handler) explainTask(c *gin.Context, id string) error {

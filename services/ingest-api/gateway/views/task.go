@@ -78,14 +78,6 @@ func WaitingOf(t taskstate.Task) *wire.Waiting {
 	return nil
 }
 
-func Transition(t taskstate.Transition) wire.Transition {
-	return wire.Transition{
-		ID: ID(t.ID), FromStatus: wire.NullText(t.From), ToStatus: t.To, Reason: t.Reason, AttemptCount: t.AttemptCount,
-		CrashCount: t.CrashCount, Fence: t.Fence, Actor: t.Actor, Message: t.Message, ErrorCode: wire.NullText(t.ErrorCode),
-		NextRetryAt: wire.MaybeAt(t.NextRetryAt), CreatedAt: wire.At(t.CreatedAt),
-	}
-}
-
 func viewCarrier(e *outbox.Event) *wire.Carrier {
 	if e == nil {
 		return nil
@@ -114,7 +106,7 @@ func Explanation(e ingest.Explanation, traces string) wire.Explanation {
 		Event: viewCarrier(e.Event),
 		Task:  Task(e.Task), Text: e.Words(), Sentences: web.Each(e.Sentences, sentence), Holder: wire.NullText(e.Holder), HeldUntil: wire.MaybeAt(e.HeldUntil),
 		Delivery: wire.NullText(e.Delivery), Place: place(e.Place), Next: wire.NullText(e.Next.String()), NextSaid: sentence(e.Next), NextAt: wire.MaybeAt(e.NextAt), Now: wire.At(e.Now),
-		LastChanges: web.Each(e.LastChanges, Transition),
+		LastChanges: web.Each(e.LastChanges, wire.TransitionOf),
 	}
 }
 
