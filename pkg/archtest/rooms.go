@@ -64,7 +64,7 @@ var rooms = []room{
 	{"pkg/taskrun", []string{"pkg/pause", "pkg/taskstate", "pkg/ingestq", "pkg/taskrun/internal/...", "pkg/telemetry", "pkg/crash"}},
 	{"pkg/taskrun/internal/delivery", []string{"pkg/pause", "proto", "pkg/taskstate", "pkg/ingestq", "pkg/taskrun/internal/local", "pkg/telemetry", "pkg/crash"}},
 	{"pkg/taskrun/internal/local", []string{"pkg/pause", "pkg/taskstate", "pkg/ingestq", "pkg/telemetry"}},
-	{"pkg/mirror", []string{"pkg/crash", "pkg/pause", "proto", "pkg/taskstate", "pkg/ingestq", "pkg/sqldb", "pkg/telemetry"}},
+	{"pkg/mirror", []string{"pkg/crash", "pkg/pause", "proto", "pkg/taskstate", "pkg/ingestq", "pkg/sqldb", "pkg/telemetry", "pkg/wire"}},
 	{"pkg/tasks", []string{"pkg/batcher", "pkg/crash", "pkg/ingestq", "pkg/outbox", "pkg/sqldb", "pkg/taskrun", "pkg/taskstate"}},
 	{"pkg/tasks/filter", []string{"pkg/taskstate"}}, // the expressions of lists and bulk operations
 	{"pkg/tasks/views", []string{"pkg/sqldb", "pkg/tasks", "pkg/taskstate"}},

@@ -25,6 +25,8 @@ type Config struct {
 	QueueMaxLength int           // RABBITMQ_QUEUE_MAX_LENGTH: the publisher stops 1,000 below it
 	Overflow       string        // RABBITMQ_QUEUE_OVERFLOW
 	Lock           string        // the exclusive queue of the mirror that acts
+	AuditStream    string        // RABBITMQ_AUDIT_STREAM: a stream that gets every change of every task; empty: none
+	AuditDays      int           // RABBITMQ_AUDIT_DAYS: how long it keeps them
 	MetricsURLs    []string      // RABBITMQ_METRICS_URLS: the brokers' exporters, http://host:15692 each; empty: none is read
 }
 
@@ -40,7 +42,7 @@ func NewDefaultConfig(url string) Config {
 	return Config{
 		URL: url, Exchange: "rise.tasks.durable", Queue: "rise.tasks.quorum", RoutingKey: "rise.tasks", DLX: "rise.tasks.dlx", Prefetch: 50,
 		PublishTimeout: 3 * time.Second, PublishRetries: 3, DeliveryLimit: 5, QueueMaxLength: 500_000, Overflow: rejectPublish,
-		Lock: "rise.tasks.mirror",
+		Lock: "rise.tasks.mirror", AuditDays: 30,
 	}
 }
 
@@ -60,6 +62,9 @@ func (c Config) Validate() error {
 	} {
 		check(value != "" && len(value) <= 255 && !strings.HasPrefix(value, "amq."), "%s: %q is not a name of 1 to 255 bytes that does not begin with amq.", name, value)
 	}
+	check(len(c.AuditStream) <= 255 && !strings.HasPrefix(c.AuditStream, "amq.") && (c.AuditStream == "" || c.AuditStream != c.Queue),
+		"RABBITMQ_AUDIT_STREAM: %q is not a name of up to 255 bytes that does not begin with amq. and is not RABBITMQ_QUEUE's", c.AuditStream)
+	check(c.AuditDays >= 1, "RABBITMQ_AUDIT_DAYS: %d is not positive", c.AuditDays)
 	check(c.Prefetch >= 1 && c.Prefetch <= 1000, "RABBITMQ_PREFETCH: %d is not 1–1000", c.Prefetch)
 	check(c.PublishTimeout > 0, "RABBITMQ_PUBLISH_TIMEOUT_MS: %s is not positive", c.PublishTimeout)
 	check(c.PublishRetries >= 1, "RABBITMQ_PUBLISH_RETRIES: %d is not positive", c.PublishRetries)

@@ -244,13 +244,13 @@ func wrap(doing string, err error) error {
 	return fmt.Errorf("%s: %w", doing, err)
 }
 
-// channel opens a channel that confirms.
-func (l *link) channel() (*channel, error) {
+// channel opens a channel that confirms, for messages to an exchange with a routing key.
+func (l *link) channel(exchange, key string) (*channel, error) {
 	ch, err := l.conn.Channel()
 	if err != nil {
 		return nil, wrap("open a channel", err)
 	}
-	c := &channel{ch: ch, link: l, take: make(chan map[string]string), over: make(chan struct{}), back: map[string]string{}}
+	c := &channel{ch: ch, link: l, exchange: exchange, key: key, take: make(chan map[string]string), over: make(chan struct{}), back: map[string]string{}}
 	go c.watchReturns(ch.NotifyReturn(make(chan amqp.Return)))
 	if err := ch.Confirm(false); err != nil {
 		return nil, wrap("ask for confirms", err)
@@ -260,11 +260,12 @@ func (l *link) channel() (*channel, error) {
 
 // channel publishes with confirms and Returns. One caller at a time.
 type channel struct {
-	link *link
-	ch   *amqp.Channel
-	take chan map[string]string // what came back since the last time
-	over chan struct{}          // closed with the channel
-	back map[string]string      // what came back and nobody has asked for, by message id, with the reason
+	link          *link
+	ch            *amqp.Channel
+	exchange, key string
+	take          chan map[string]string // what came back since the last time
+	over          chan struct{}          // closed with the channel
+	back          map[string]string      // what came back and nobody has asked for, by message id, with the reason
 }
 
 // watchReturns collects what came back, by message id, with the reason.
@@ -327,7 +328,7 @@ type outgoing struct {
 func (c *channel) begin(ctx context.Context, messages []amqp.Publishing) outgoing {
 	o := outgoing{messages: messages, out: make([]sent, len(messages)), waits: make([]*amqp.DeferredConfirmation, len(messages)), began: time.Now()}
 	for i, m := range messages {
-		d, err := c.ch.PublishWithDeferredConfirmWithContext(ctx, c.link.cfg.Exchange, c.link.cfg.RoutingKey, true, false, m)
+		d, err := c.ch.PublishWithDeferredConfirmWithContext(ctx, c.exchange, c.key, true, false, m)
 		if err != nil {
 			o.out[i] = sent{result: failed, reason: err.Error()}
 			continue

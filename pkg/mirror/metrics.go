@@ -56,9 +56,11 @@ type figures struct {
 type gauges struct {
 	now                           func() time.Time
 	copies, missing, unknown, lag *prometheus.Desc
+	audit                         *prometheus.Desc
 
-	mu    sync.Mutex
-	shown *figures
+	mu       sync.Mutex
+	shown    *figures
+	appended time.Time // what was written before is in the audit stream; zero: not known, or there is none
 }
 
 func newGauges(now func() time.Time) *gauges {
@@ -68,6 +70,7 @@ func newGauges(now func() time.Time) *gauges {
 		missing: prometheus.NewDesc("mirror_missing", "Unfinished tasks without a confirmed copy, as far as the mirror has looked.", nil, nil),
 		unknown: prometheus.NewDesc("mirror_unknown_copies", "Copies of the last round that no row belongs to. They are never thrown away.", nil, nil),
 		lag:     prometheus.NewDesc("mirror_lag_seconds", "What was accepted longer ago and has not ended has a confirmed copy.", nil, nil),
+		audit:   prometheus.NewDesc("mirror_audit_lag_seconds", "Changes of tasks that were written longer ago are in the audit stream.", nil, nil),
 	}
 }
 
@@ -78,9 +81,16 @@ func (g *gauges) show(f *figures) {
 	g.shown = f
 }
 
+// audited says what is in the audit stream; the zero time: not known.
+func (g *gauges) audited(before time.Time) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.appended = before
+}
+
 // Describe implements prometheus.Collector.
 func (g *gauges) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{g.copies, g.missing, g.unknown, g.lag} {
+	for _, d := range []*prometheus.Desc{g.copies, g.missing, g.unknown, g.lag, g.audit} {
 		ch <- d
 	}
 }
@@ -88,12 +98,15 @@ func (g *gauges) Describe(ch chan<- *prometheus.Desc) {
 // Collect implements prometheus.Collector.
 func (g *gauges) Collect(ch chan<- prometheus.Metric) {
 	g.mu.Lock()
-	f := g.shown
+	f, appended := g.shown, g.appended
 	g.mu.Unlock()
+	gauge := func(d *prometheus.Desc, v float64) { ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v) }
+	if !appended.IsZero() {
+		gauge(g.audit, max(0, g.now().Sub(appended).Seconds()))
+	}
 	if f == nil {
 		return
 	}
-	gauge := func(d *prometheus.Desc, v float64) { ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v) }
 	gauge(g.copies, float64(f.copies))
 	gauge(g.missing, float64(f.missing))
 	gauge(g.unknown, float64(f.unknown))

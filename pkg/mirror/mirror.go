@@ -45,6 +45,7 @@ type Mirror struct {
 	mu      sync.Mutex
 	problem error  // why it does not act or stand by; nil: it does
 	warning string // what a person has to look at although it works
+	audit   string // the same of the audit stream
 }
 
 // New checks its settings.
@@ -69,7 +70,16 @@ func New(cfg Config, d Deps) (*Mirror, error) {
 func (m *Mirror) Health() (warning string, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.warning, m.problem
+	if m.warning != "" && m.audit != "" {
+		return m.warning + "; " + m.audit, m.problem
+	}
+	return m.warning + m.audit, m.problem
+}
+
+func (m *Mirror) setAudit(warning string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.audit = warning
 }
 
 func (m *Mirror) set(warning string, problem error) {
@@ -148,6 +158,9 @@ func (m *Mirror) connected(ctx context.Context) (worked bool, err error) {
 	})
 	group.Go(func() error { return newPublisher(s).run(groupCtx) })
 	group.Go(func() error { return newDrainer(s).run(groupCtx) })
+	if m.cfg.AuditStream != "" {
+		group.Go(func() error { return (&auditor{Mirror: m}).run(groupCtx) })
+	}
 	err = group.Wait()
 	return worked || s.acted.Load(), err
 }
@@ -182,11 +195,11 @@ type session struct {
 
 // session opens the channels of a connection.
 func (m *Mirror) session(l *link, topology string) (*session, error) {
-	publish, err := l.channel()
+	publish, err := l.channel(m.cfg.Exchange, m.cfg.RoutingKey)
 	if err != nil {
 		return nil, err
 	}
-	drain, err := l.channel()
+	drain, err := l.channel(m.cfg.Exchange, m.cfg.RoutingKey)
 	if err != nil {
 		return nil, err
 	}

@@ -51,16 +51,24 @@ type Exporters struct {
 	URLs process.DSN `envconfig:"RABBITMQ_METRICS_URLS" desc:"exporters of the brokers (plugin rabbitmq_prometheus), http://host:15692 each, comma separated; what they say of the queue is shown as rabbit_*"`
 }
 
+// Audit says where every change of every task is appended.
+type Audit struct {
+	Stream string `envconfig:"RABBITMQ_AUDIT_STREAM" desc:"stream of RabbitMQ that gets every change of every task, such as rise.tasks.audit; empty: none"`
+	Days   int    `envconfig:"RABBITMQ_AUDIT_DAYS" default:"30" allowed:"1..36500" desc:"how long the audit stream keeps a change"`
+}
+
 // Settings are those of stream-mirror.
 type Settings struct {
 	Store     database.Settings
 	Rabbit    Rabbit
+	Audit     Audit
 	Exporters Exporters
 }
 
 // config is package mirror's view of the settings.
 func (s *Settings) config() mirror.Config {
 	c := s.Rabbit.Config()
+	c.AuditStream, c.AuditDays = s.Audit.Stream, s.Audit.Days
 	for one := range strings.SplitSeq(s.Exporters.URLs.Reveal(), ",") {
 		if one = strings.TrimSpace(one); one != "" {
 			var broker process.DSN

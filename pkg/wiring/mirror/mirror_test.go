@@ -39,6 +39,7 @@ func TestSettingsNameWhatIsWrong(t *testing.T) {
 		"RABBITMQ_URL": "http://user:s3cr3t@host", "RABBITMQ_QUEUE_OVERFLOW": "drop-head", "RABBITMQ_PREFETCH": "0", "RABBITMQ_PUBLISH_RETRIES": "0",
 		"RABBITMQ_QUEUE_MAX_LENGTH": "1000", "RABBITMQ_EXCHANGE": "amq.topic", "RABBITMQ_PUBLISH_TIMEOUT_MS": "soon",
 		"RABBITMQ_METRICS_URLS": "http://host:15692, amqp://user:s3cr3t@host",
+		"RABBITMQ_AUDIT_STREAM": "amq.audit", "RABBITMQ_AUDIT_DAYS": "0",
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Setenv("DATABASE_URL", "mysql://u:p@127.0.0.1:1/db")

@@ -125,6 +125,7 @@ var scenes = map[string]scene{
 	"mirror.after_take":        {service: copier, before: steps(uploads(2, smallDoc), copied), Rabbit: true},
 	"mirror.after_rotation":    {service: copier, before: steps(uploads(2, smallDoc), copied), Rabbit: true},
 	"mirror.after_ack":         {service: copier, before: steps(uploads(2, smallDoc), copied, finished), Rabbit: true},
+	"mirror.after_append":      {service: copier, env: world.AuditEnv(), during: uploads(2, smallDoc), after: audited, Rabbit: true},
 	"rehydrator.after_renew":   {service: back, args: []string{"--mode", "rehydrate", "--once"}, before: steps(uploads(2, smallDoc), copied), Rabbit: true},
 	"rehydrator.after_restore": {service: back, args: restoring, before: steps(uploads(2, smallDoc), copied, databaseLost), after: restored, Rabbit: true, slow: true},
 
@@ -321,6 +322,31 @@ func copied(ctx context.Context, t *trial) error {
 			}
 		}
 		return err
+	})
+}
+
+// audited waits until the audit stream has every change of the trial's tasks.
+func audited(ctx context.Context, t *trial) error {
+	return await.Until(ctx, settleLimit, 5*lookEvery, func(ctx context.Context) error {
+		met, err := t.Audited(ctx)
+		if err != nil {
+			return err
+		}
+		for _, d := range t.docs {
+			log, err := tables.Log(ctx, t.DB.Reader(), d.task)
+			if err != nil {
+				return err
+			}
+			if len(log) == 0 || !log[len(log)-1].To.Terminal() {
+				return fmt.Errorf("task %s has not ended", d.task)
+			}
+			for _, r := range log {
+				if met[fmt.Sprintf("%d.%s", r.ID, d.task)] == 0 {
+					return fmt.Errorf("change %d of task %s is not in the audit stream", r.ID, d.task)
+				}
+			}
+		}
+		return nil
 	})
 }
 

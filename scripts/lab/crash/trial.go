@@ -257,7 +257,10 @@ func (t *trial) helpers() ([]*proc.Proc, error) {
 		names = append(names, copier)
 	}
 	var env []string
-	if t.scene.service == telegram {
+	switch t.scene.service {
+	case copier:
+		env = t.scene.env
+	case telegram:
 		names, t.spareHook = append(names, telegram), world.FreeAddr()
 		env = append(slices.Clone(t.scene.env), "TELEGRAM_WEBHOOK_ADDR="+t.spareHook)
 	}

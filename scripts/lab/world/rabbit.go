@@ -2,7 +2,11 @@ package world
 
 import (
 	"context"
+	"errors"
 	"strings"
+
+	"github.com/google/uuid"
+	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/millweir/millweir/pkg/labserver"
 	"github.com/millweir/millweir/pkg/taskstate"
@@ -38,4 +42,44 @@ func (w *World) Copies(ctx context.Context) (map[string]taskstate.Status, error)
 	}
 	met := map[string]taskstate.Status{}
 	return met, look(ctx, func(task string, row taskstate.Status) { met[task] = row })
+}
+
+// AuditStream is the audit stream of processes with AuditEnv.
+const AuditStream = "rise.tasks.audit"
+
+// AuditEnv lets a mirror append to the audit stream.
+func AuditEnv() []string { return []string{"RABBITMQ_AUDIT_STREAM=" + AuditStream} }
+
+// Audited reads the audit stream to its end and returns how often it has each change, by the number of its call and its task.
+func (w *World) Audited(ctx context.Context) (met map[string]int, err error) {
+	conn, err := amqp.Dial(w.rabbitURL())
+	if err != nil {
+		return nil, err
+	}
+	defer conn.Close() //nolint:errcheck // nothing is under way
+	ch, err := conn.Channel()
+	if err != nil {
+		return nil, err
+	}
+	end := uuid.NewString()
+	if err := ch.PublishWithContext(ctx, "", AuditStream, false, false, amqp.Publishing{MessageId: end}); err != nil {
+		return nil, err
+	}
+	if err := ch.Qos(1000, 0, false); err != nil {
+		return nil, err
+	}
+	in, err := ch.ConsumeWithContext(ctx, AuditStream, "", false, false, false, false, amqp.Table{"x-stream-offset": "first"})
+	if err != nil {
+		return nil, err
+	}
+	met = map[string]int{}
+	for d := range in {
+		if d.MessageId == end {
+			return met, nil
+		}
+		if met[d.MessageId]++; d.Ack(false) != nil {
+			break
+		}
+	}
+	return nil, errors.Join(ctx.Err(), errors.New("the audit stream ended"))
 }

@@ -43,6 +43,7 @@ func TestEnvExampleIsCurrent(t *testing.T) {
 		process.Section{Title: "log-in to the console", Config: all.OIDC},
 		process.Section{Title: "RabbitMQ: stream-mirror and rehydrator", Config: mirror.Rabbit{}},
 		process.Section{Title: "RabbitMQ's own figures: stream-mirror", Config: mirror.Exporters{}},
+		process.Section{Title: "the audit stream in RabbitMQ: stream-mirror", Config: mirror.Audit{}},
 		process.Section{Title: "telegram-gateway", Config: telegram.Bot{}},
 		process.Section{Title: "stream-worker, kafka-consumer, reclaimer and rehydrator", Config: all.Worker.Work},
 		process.Section{Title: "reading documents", Config: all.Worker.Content},
