@@ -146,10 +146,9 @@ func (s *Store) hold(ctx context.Context, tx taskstate.Tx, claims []taskstate.Cl
 // further ahead than it renews its lease sees each of its claims before anybody else has to. So the process itself tidies its calls.
 // What an earlier start of a process of that name has claimed is not its own.
 func (s *Store) Held(ctx context.Context, process string, within time.Duration) (held []taskstate.HeldTask, err error) {
-	actor := taskstate.Actor{Kind: taskstate.ActorWorker, Name: process}.String()
 	row, _ := s.workers.get(process)
 	for place, last := (call.Call{At: call.Beginning}), false; !last; {
-		page, err := sqldb.ReadAll(ctx, s, "read which calls wake", s.queries.Get("WakingOf"), []any{place.At, place.At, place.No, actor, call.MostPage}, call.Scan)
+		page, err := sqldb.ReadAll(ctx, s, "read which calls wake", s.queries.Get("WakingOf"), []any{place.At, place.At, place.No, actorOf(process), call.MostPage}, call.Scan)
 		if err != nil {
 			return nil, err
 		}

@@ -17,8 +17,9 @@ import (
 // An owner is "process/call" to everybody else and one number in a state, whose row never grows: the number of the process's row
 // in ingest_worker, and the call's. That row has the lease of the process, which is the lease of all its claims (design D22):
 //   - Every start of a process has a row of its own: no number is used twice, and no row is deleted.
-//   - Nobody shortens a lease but the renewal of the timeline. So a lease that a process has read may be believed, and a claim
-//     compares it with the clock of its own transaction: a third of the lease must be left, or it is renewed first.
+//   - Nobody shortens a lease but the renewal of the timeline, and the process itself when the database's clock was set back. So a lease
+//     that a process has read may be believed, and a claim compares it with the clock of its own transaction: a third of the lease must
+//     be left, or it is renewed first.
 //   - A takeover judges the lease while it has the row locked, in its own transaction.
 
 const (
@@ -68,14 +69,14 @@ func (w *workers) get(process string) (found worker, epoch int64) {
 	return found, w.epoch
 }
 
-// set notes a process's row in a timeline, or how long its lease lasts now.
-func (w *workers) set(epoch int64, process string, row worker) {
+// set notes a process's row in a timeline, or how long its lease lasts now: no less than it did, unless it was shortened.
+func (w *workers) set(epoch int64, process string, row worker, shortened bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.named == nil || w.epoch != epoch {
 		w.epoch, w.named = epoch, map[string]worker{}
 	}
-	if old := w.named[process]; old.no == row.no && old.until.After(row.until) {
+	if old := w.named[process]; !shortened && old.no == row.no && old.until.After(row.until) {
 		row.until = old.until
 	}
 	w.named[process] = row
@@ -89,6 +90,11 @@ func parseOwner(owner string) (process string, call int64, err error) {
 		return "", 0, fmt.Errorf("%w: the owner %q is not process/number with at most %d characters and a number up to %d", ErrInvalid, owner, maxProcess, maxCall)
 	}
 	return process, call, nil
+}
+
+// actorOf is a process as its calls name it.
+func actorOf(process string) string {
+	return taskstate.Actor{Kind: taskstate.ActorWorker, Name: process}.String()
 }
 
 // ownerOf is a number of a process's row and call as everybody else has it.
@@ -182,7 +188,9 @@ func (s *Store) Renew(ctx context.Context, process string, lease time.Duration, 
 }
 
 // renew is Renew; slots that are not valid stay as they are. The first time it gives the process its row. A renewal that the heartbeat's
-// own connection does not do within a sixth of the lease is repeated on another.
+// own connection does not do within a sixth of the lease is repeated on another. A lease that would last for more than twice its length
+// from now on is from before the database's clock was set back: it is shortened, or its tasks would stay RUNNING for that long after the
+// death of their process.
 func (s *Store) renew(ctx context.Context, process string, lease time.Duration, slots sql.NullInt64) error {
 	if _, _, err := parseOwner(process + "/0"); err != nil {
 		return err
@@ -197,16 +205,28 @@ func (s *Store) renew(ctx context.Context, process string, lease time.Duration, 
 		if err != nil {
 			return err
 		}
-		until := m.Now.Add(time.Duration(boundedMicros(lease)) * time.Microsecond)
-		res, err := tx.ExecContext(ctx, s.queries.Get("WorkerRenew"), until, until, slots, row.no, epoch)
+		length := time.Duration(boundedMicros(lease)) * time.Microsecond
+		until := m.Now.Add(length)
+		back := row.until.After(until.Add(length))
+		query, args := s.queries.Get("WorkerRenew"), []any{until, until, slots, row.no, epoch}
+		if back {
+			query, args = s.queries.Get("WorkerShorten"), args[1:]
+		}
+		res, err := tx.ExecContext(ctx, query, args...)
 		if err != nil {
 			return err
 		}
 		n, err := res.RowsAffected()
-		if renewed = n == 1; renewed {
-			s.workers.set(epoch, process, worker{row.no, until})
+		if renewed = n == 1; !renewed || err != nil {
+			return err
 		}
-		return err
+		if back {
+			if _, err := tx.ExecContext(ctx, s.queries.Get("WakingNowOf"), until, actorOf(process)); err != nil {
+				return err
+			}
+		}
+		s.workers.set(epoch, process, worker{row.no, until}, back)
+		return nil
 	}
 	first, cancel := context.WithTimeout(ctx, lease/6)
 	err := s.Beat(first, work)
@@ -251,6 +271,6 @@ func (s *Store) register(ctx context.Context, process string, lease time.Duratio
 	if err != nil {
 		return fmt.Errorf("give %s a lease: %w", process, err)
 	}
-	s.workers.set(epoch, process, row)
+	s.workers.set(epoch, process, row, false)
 	return nil
 }

@@ -249,6 +249,27 @@ func testScope(t *testing.T, b *bench) {
 	equal(t, "resumed", resumed.After.Status, taskstate.StatusQueued)
 }
 
+// testClockSetBack has a process renew its lease after the database's clock was set back by an hour: its lease is one from then on, so
+// that its tasks are taken over when it dies, not an hour later.
+func testClockSetBack(t *testing.T, b *bench) {
+	task, other := b.claimed(), b.queued(1)[0]
+	b.fatalIf(b.s.Renew(b.ctx, "p1", time.Hour+b.p.Lease, 8)) // as an ordinary renewal an hour later
+	b.one(other, func(m taskstate.DBClock, t taskstate.Task) taskstate.Decision {
+		return taskstate.Claim(b.p, m, t, taskstate.ClaimRequest{Owner: "p1/2", Process: "p1", Actor: taskstate.Actor{Kind: taskstate.ActorWorker, Name: "p1"}})
+	})
+	b.fatalIf(b.s.Renew(b.ctx, "p1", b.p.Lease, 8))
+	m, err := b.s.Moment(b.ctx)
+	b.fatalIf(err)
+	equal(t, "the lease is one from now on", b.get(task.ID).LeaseExpiresAt().After(m.Now.Add(b.p.Lease)), false)
+	equal(t, "it has not ended", b.get(other).LeaseExpiresAt().After(m.Now), true)
+	b.write("UPDATE ingest_worker SET lease_until = created_at WHERE name = 'p1'") // p1 dies, and its lease has ended
+	outs, err := b.s.Sweep(b.ctx, taskstate.Sweep{
+		Status: taskstate.StatusRunning, WakeBefore: taskstate.In(b.p.Lease), Limit: 10, Decide: taskstate.Each(b.claiming("p2")),
+	})
+	b.fatalIf(err)
+	equal(t, "both are found", len(outs), 2)
+}
+
 func testHeartbeat(t *testing.T, b *bench) {
 	task, other := b.claimed(), b.claimed()
 	h := b.holder(task)
@@ -269,8 +290,8 @@ func testHeartbeat(t *testing.T, b *bench) {
 	if d := now.LeaseExpiresAt().Sub(task.LeaseExpiresAt()); d < 50*time.Minute {
 		t.Fatalf("the lease grew by %s only", d)
 	}
-	b.fatalIf(b.s.Renew(b.ctx, "p1", time.Second, 8))
-	equal(t, "no renewal shortens it", b.get(task.ID).WakeAt, now.WakeAt)
+	b.fatalIf(b.s.Renew(b.ctx, "p1", 50*time.Minute, 8))
+	equal(t, "no late renewal shortens it", b.get(task.ID).WakeAt, now.WakeAt)
 	beat.Progress = &taskstate.Progress{Stage: "embed", Percent: 40, Processed: 4, Total: 10}
 	equal(t, "progress", len(send(time.Hour, beat)), 0)
 	moved := b.get(task.ID)

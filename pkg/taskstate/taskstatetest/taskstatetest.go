@@ -64,6 +64,7 @@ func Run(t *testing.T, f Features, open OpenFunc) {
 		{"Pace", testPace},
 		{"LogOfManyTasks", testLogs},
 		{"ChangesByCalls", testChanges},
+		{"ClockSetBack", testClockSetBack},
 		{"RacingClaimsAreWonOnce", testRacingClaims},
 		{"RacingSweepsAreDisjoint", testRacingSweeps},
 		{"SweepsDoNotWaitForOneAnother", testParallelSweeps},

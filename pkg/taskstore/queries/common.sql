@@ -627,6 +627,17 @@ UPDATE ingest_worker
 SET lease_until = CASE WHEN lease_until < ? THEN ? ELSE lease_until END, slots = COALESCE(?, slots)
 WHERE no = ? AND (SELECT value FROM timeline WHERE id = 1) = ?
 
+-- The database's clock was set back: the lease of before ends long after those that the process gives now.
+-- name: WorkerShorten
+UPDATE ingest_worker
+SET lease_until = ?, slots = COALESCE(?, slots)
+WHERE no = ? AND (SELECT value FROM timeline WHERE id = 1) = ?
+
+-- name: WakingNowOf
+UPDATE ingest_task_call
+SET wake_at = @now
+WHERE to_status = 'RUNNING' AND wake_at < @never AND wake_at > ? AND actor = ?
+
 -- name: WakingNow
 UPDATE ingest_task_call
 SET wake_at = @now
