@@ -22,6 +22,15 @@ func TestWhatRedisKeeps(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, tt.want, got)
 	}
+	r.do(t, "CONFIG", "SET", "appendonly", "yes")
+	for policy, want := range map[string]string{
+		"allkeys-lru": "none (maxmemory-policy allkeys-lru evicts streams: set noeviction)", "volatile-lru": "os", // no stream has a time to live
+	} {
+		r.do(t, "CONFIG", "SET", "maxmemory-policy", policy, "appendfsync", "no")
+		got, err := Keeps(t.Context(), r.raw, url)
+		require.NoError(t, err)
+		require.Equal(t, want, got)
+	}
 	r.do(t, "ACL", "SETUSER", "default", "-config")
 	got, err := Keeps(t.Context(), r.raw, url)
 	require.NoError(t, err)

@@ -3,6 +3,7 @@ package redisq
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -165,9 +166,9 @@ func (i *Inspector) entries(ctx context.Context, key, start string, n int64) ([]
 }
 
 // Keeps returns what Redis keeps of the deliveries that it has taken: disk (everything), 1s (a power failure loses about
-// the last second), os (a power failure loses what the kernel had not written yet), none (memory, at most snapshots), or
-// unknown (the server does not say); of a cluster what can be said of all its nodes. No promise depends on it: deliveries
-// are made again from the table. Errors: ingestq.ErrUnavailable.
+// the last second), os (a power failure loses what the kernel had not written yet), none (memory, at most snapshots, or less: it
+// evicts streams when its memory is short), or unknown (the server does not say); of a cluster what can be said of all its nodes. No
+// promise depends on it: deliveries are made again from the table. Errors: ingestq.ErrUnavailable.
 func Keeps(ctx context.Context, client rueidis.Client, rawURL string) (string, error) {
 	if redisclient.Embedded(rawURL) {
 		return "none", nil
@@ -198,12 +199,19 @@ func keepsRank(level string) int {
 
 // keepsOne asks one server.
 func keepsOne(ctx context.Context, client rueidis.Client) (string, error) {
-	config, err := client.Do(ctx, client.B().ConfigGet().Parameter("append*").Build()).AsStrMap()
-	if _, refused := rueidis.IsRedisErr(err); refused {
-		return "unknown", nil // managed servers hide their configuration
+	config := map[string]string{}
+	for _, pattern := range []string{"append*", "maxmemory-policy"} { // several at once are new in Redis 7
+		found, err := client.Do(ctx, client.B().ConfigGet().Parameter(pattern).Build()).AsStrMap()
+		if _, refused := rueidis.IsRedisErr(err); refused {
+			return "unknown", nil // managed servers hide their configuration
+		}
+		if err != nil {
+			return "", err
+		}
+		maps.Copy(config, found)
 	}
-	if err != nil {
-		return "", err
+	if policy := config["maxmemory-policy"]; strings.HasPrefix(policy, "allkeys-") {
+		return fmt.Sprintf("none (maxmemory-policy %s evicts streams: set noeviction)", policy), nil
 	}
 	return keeps(config["appendonly"], config["appendfsync"]), nil
 }
