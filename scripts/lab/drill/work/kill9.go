@@ -28,18 +28,22 @@ func Kill9(ctx context.Context, s *stage.Stage) (string, error) {
 		victims, least, more = []string{"outbox-relay", "outbox-relay", "kafka-consumer", "kafka-consumer", "kafka-consumer", "ingest-api", "reclaimer"}, 500, 4000
 		services = append(slices.Clone(services), "outbox-relay")
 	}
+	env := stage.Patient
 	if s.RabbitMQ {
-		victims = append(victims, "stream-mirror", "stream-mirror")
+		victims, env = append(victims, "stream-mirror", "stream-mirror"), append(slices.Clone(env), world.AuditEnv()...)
 	}
 	kills := 0
 	return stage.Storm{
-		Opts: world.Options{Env: stage.Patient}, Services: services,
+		Opts: world.Options{Env: env}, Services: services,
 		Faults: func(ctx context.Context, c *stage.Cluster) (err error) {
 			kills, err = s.KillAtRandom(ctx, c, least, more, victims...)
 			return err
 		},
 		Judge: func(ctx context.Context, c *stage.Cluster, _ *apiclient.Record) (string, error) {
 			taken, err := stage.Takeovers(ctx, c.DB.Reader())
+			if err == nil && s.RabbitMQ {
+				err = await.Until(ctx, stage.LiveLimit, time.Second, c.Unaudited)
+			}
 			return met(kills, taken, err)
 		},
 	}.Run(ctx, s)
