@@ -127,7 +127,7 @@ func (p PoolSize) ForBeats() PoolSize {
 
 // SetUp returns a connector that runs statements on every new connection before it is used.
 func SetUp(c driver.Connector, statements ...string) driver.Connector {
-	return &checked{c, func(ctx context.Context, conn driver.Conn) error {
+	return Checked(c, func(ctx context.Context, conn driver.Conn) error {
 		exec, ok := conn.(driver.ExecerContext)
 		if !ok {
 			return errors.New("driver cannot run statements on a connection")
@@ -138,10 +138,14 @@ func SetUp(c driver.Connector, statements ...string) driver.Connector {
 			}
 		}
 		return nil
-	}}
+	})
 }
 
-// checked gives out a new connection only after first was done with it.
+// Checked returns a connector that gives out a new connection only after first was done with it; an error of first closes it.
+func Checked(c driver.Connector, first func(ctx context.Context, conn driver.Conn) error) driver.Connector {
+	return &checked{c, first}
+}
+
 type checked struct {
 	driver.Connector
 	first func(ctx context.Context, conn driver.Conn) error

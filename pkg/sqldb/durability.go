@@ -82,13 +82,13 @@ type InspectFunc func(ctx context.Context, conn driver.Conn) (Durability, error)
 // Guard returns a connector that refuses a server of LevelNone with an UnsafeError, at every new connection:
 // a server that comes back with other settings is found out before anything is written to it.
 func Guard(c driver.Connector, look InspectFunc) driver.Connector {
-	return &checked{c, func(ctx context.Context, conn driver.Conn) error {
+	return Checked(c, func(ctx context.Context, conn driver.Conn) error {
 		d, err := look(ctx, conn)
 		if err == nil && d.Level() == LevelNone {
 			err = &UnsafeError{Durability: d}
 		}
 		return err
-	}}
+	})
 }
 
 // Durability asks the database what it keeps of acknowledged commits, through a connection of the pool that writes. A server that

@@ -3,6 +3,7 @@ package taskstore_test
 import (
 	"context"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -129,4 +130,37 @@ func TestWeakServerIsUsed(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, sqldb.LevelSecond, d.Level())
 	require.Equal(t, "innodb_flush_log_at_trx_commit=2 sync_binlog=0", d.Weak().String())
+}
+
+// A server whose global settings are unusual is used as any other. One that takes no large statement is refused with the remedy: it would
+// hang up on these, which looks as if it were away.
+func TestAServerWithOtherDefaults(t *testing.T) {
+	t.Parallel()
+	server := labserver.Private(t, labserver.KindMariaDB, labserver.Options{Args: []string{
+		"--autocommit=0", "--transaction-isolation=SERIALIZABLE", "--lower-case-table-names=1", "--default-time-zone=+08:00", "--max-allowed-packet=1M",
+	}})
+	require.NoError(t, server.SQL(t.Context(), "", "CREATE DATABASE d"))
+	s, err := taskstore.Open(t.Context(), taskstore.Config{MySQLDSN: server.DSN("d")})
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = s.Close() })
+	err = s.Ping(t.Context())
+	require.ErrorIs(t, err, taskstate.ErrUnavailable)
+	require.ErrorContains(t, err, "max_allowed_packet is 1048576: set it to 16M or more")
+	require.NoError(t, server.SQL(t.Context(), "", "SET GLOBAL max_allowed_packet = 16777216"))
+
+	_, err = s.Migrate(t.Context())
+	require.NoError(t, err)
+	require.NoError(t, s.Ping(t.Context()))
+	ids := submitted(t, s, 2)
+	require.NoError(t, claimedBy(t, s, "p/1", nil, ids[0])[0].Err)
+	row, err := s.Get(t.Context(), taskstate.System(), ids[0])
+	require.NoError(t, err)
+	require.Equal(t, taskstate.StatusRunning, row.Status)
+	require.WithinDuration(t, time.Now(), row.UpdatedAt, time.Minute)
+	moment, err := s.Moment(t.Context())
+	require.NoError(t, err)
+	require.NoError(t, s.Renew(t.Context(), "p", policy.Lease, 8)) // by statements outside a transaction
+	row, err = s.Get(t.Context(), taskstate.System(), ids[0])
+	require.NoError(t, err)
+	require.False(t, row.LeaseExpiresAt().Before(moment.Now.Add(policy.Lease)), "it was written")
 }

@@ -7,9 +7,11 @@ package mysql
 import (
 	"context"
 	"database/sql"
+	sqldriver "database/sql/driver"
 	"errors"
 	"fmt"
 	"net/url"
+	"strconv"
 	"strings"
 	"time"
 
@@ -27,7 +29,7 @@ const (
 // The lock wait is shorter than the store's limit for a transaction, so that a wait ends as a retry.
 var setUp = []string{
 	"SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED",
-	"SET time_zone = '+00:00', innodb_lock_wait_timeout = 10, " +
+	"SET autocommit = 1, time_zone = '+00:00', innodb_lock_wait_timeout = 10, " +
 		"sql_mode = 'STRICT_TRANS_TABLES,ERROR_FOR_DIVISION_BY_ZERO,NO_ENGINE_SUBSTITUTION'",
 }
 
@@ -111,7 +113,7 @@ func open(cfg *driver.Config, pool sqldb.PoolSize) (*sqldb.Backend, error) {
 		return nil, fmt.Errorf("mysql %s: %w", cfg.Addr, err)
 	}
 	silence := fmt.Sprintf("SET SESSION wait_timeout = %d", int(pool.Silence.Seconds()))
-	setUp := sqldb.SetUp(connector, append([]string{silence}, setUp...)...)
+	setUp := sqldb.Checked(sqldb.SetUp(connector, append([]string{silence}, setUp...)...), largeStatements)
 	if !pool.AllowUnsafe {
 		setUp = sqldb.Guard(setUp, inspect)
 	}
@@ -127,6 +129,22 @@ func open(cfg *driver.Config, pool sqldb.PoolSize) (*sqldb.Backend, error) {
 		Dialect: sqldb.MySQL, Tx: tx, DB: db, Reads: db, Beats: beats,
 		Classify: classify, Inspect: inspect, MaxIdle: pool.MaxIdle,
 	}, nil
+}
+
+// leastPacket is more than the largest statement: 4 MiB of text (packages taskstore, outbox and pipeline), twice as long when each
+// character is escaped. Both servers take as much by default.
+const leastPacket = 16 << 20
+
+// largeStatements refuses a server that takes no large statement: it hangs up on one, which looks as if it were away.
+func largeStatements(ctx context.Context, conn sqldriver.Conn) error {
+	row, err := sqldb.Row(ctx, conn, "SELECT @@max_allowed_packet")
+	if err != nil {
+		return err
+	}
+	if n, err := strconv.ParseInt(row[0], 10, 64); err == nil && n < leastPacket {
+		return fmt.Errorf("the server's max_allowed_packet is %d: set it to 16M or more, statements with the text of documents are so large", n)
+	}
+	return nil
 }
 
 // classify knows the numbers of both servers.
