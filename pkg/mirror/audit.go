@@ -66,6 +66,7 @@ type gap struct {
 
 // run appends until ctx ends.
 func (a *auditor) run(ctx context.Context) error {
+	defer a.setAudit("")
 	wait := pause.Backoff{First: firstRedial, Most: mostRedial}
 	for {
 		err := a.connected(ctx, wait.Reset)

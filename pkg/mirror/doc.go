@@ -6,6 +6,8 @@
 // acknowledged; every other copy is published anew at the tail and acknowledged once that is confirmed. So it learns which copies
 // there are, and none stays at the head.
 //
+// Beside them, where it is asked for, an auditor appends every change of every task to a stream.
+//
 // What a crash leaves, and who mends it:
 //
 //	died after …         left                                           mended by
@@ -13,5 +15,6 @@
 //	the take             a copy that goes back to the head              the next round; the delivery is counted
 //	the republish        two copies of one task                         both go when the task ends
 //	the acknowledgement  nothing
+//	the append           changes in the stream, maybe not all           the next mirror appends their batch once more
 //	a failure's row      a row of mirror_failure                        the next mirror removes it with a confirm or the end
 package mirror

@@ -76,6 +76,7 @@ func (m *Mirror) Health() (warning string, err error) {
 	return m.warning + m.audit, m.problem
 }
 
+// setAudit says what a person has to look at of the audit stream; empty: nothing.
 func (m *Mirror) setAudit(warning string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

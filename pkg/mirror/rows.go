@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"unicode/utf8"
 
 	"github.com/google/uuid"
 
@@ -111,21 +110,13 @@ func (r *rows) putFailures(ctx context.Context, failures []failure) error {
 	}
 	err := r.db.InTx(ctx, func(ctx context.Context, tx taskstate.Tx, m taskstate.DBClock) error {
 		for _, f := range failures {
-			if _, err := tx.ExecContext(ctx, r.q.Get("FailurePut"), f.id.String(), cut(f.reason), f.tries, m.Now, m.Now); err != nil {
+			if _, err := tx.ExecContext(ctx, r.q.Get("FailurePut"), f.id.String(), taskstate.Shorten(f.reason, mostReason), f.tries, m.Now, m.Now); err != nil {
 				return err
 			}
 		}
 		return nil
 	})
 	return wrap("write which tasks have no copy", err)
-}
-
-// cut bounds a reason.
-func cut(text string) string {
-	if utf8.RuneCountInString(text) <= mostReason {
-		return text
-	}
-	return string([]rune(text)[:mostReason])
 }
 
 // removeFailures removes the rows of tasks that have a copy, or have ended.

@@ -5,8 +5,10 @@ import (
 	"database/sql"
 	"database/sql/driver"
 	"errors"
+	"fmt"
 	"io"
 	"net"
+	"strings"
 	"time"
 )
 
@@ -123,6 +125,18 @@ const BeatLock = time.Second
 func (p PoolSize) ForBeats() PoolSize {
 	p.MaxOpen, p.MaxIdle = beatOpen, beatIdle
 	return p
+}
+
+// Settings is the text that sets what a Postgres session is to have and the address has not given. A pooler in between, such as
+// PgBouncer, takes few settings with the start of a connection, and all by statements.
+func Settings(given, wanted map[string]string) string {
+	var all []string
+	for name, value := range wanted {
+		if _, has := given[name]; !has {
+			all = append(all, fmt.Sprintf("SET %s = '%s'", name, value))
+		}
+	}
+	return strings.Join(all, "; ")
 }
 
 // SetUp returns a connector that runs statements on every new connection before it is used.

@@ -52,33 +52,38 @@ func open(_ context.Context, address string, pool sqldb.PoolSize, _ func() time.
 	if cfg.ConnectTimeout == 0 {
 		cfg.ConnectTimeout = dialTime
 	}
-	set := func(name, value string) {
-		if _, given := cfg.RuntimeParams[name]; !given {
-			cfg.RuntimeParams[name] = value
-		}
+	for _, forced := range []string{"idle_in_transaction_session_timeout", "timezone", "default_transaction_isolation"} {
+		delete(cfg.RuntimeParams, forced)
 	}
-	set("application_name", "millweir")
-	set("jit", "off") // statements of microseconds: compiling them costs more than it gives
-	// Rows are looked up by key, on disks without heads. With the default of 4 the server reads all of a table that was never
-	// analyzed for a batch of 256 keys (measured: 149 ms a claim).
-	set("random_page_cost", "1.1")
-	set("lock_timeout", "10000") // ms: a wait ends as a retry, before the store's limit for a transaction
-	cfg.RuntimeParams["idle_in_transaction_session_timeout"] = strconv.FormatInt(pool.Silence.Milliseconds(), 10)
-	cfg.RuntimeParams["timezone"] = "UTC"
-	cfg.RuntimeParams["default_transaction_isolation"] = "read committed"
-	db := openPool(cfg, pool)
+	settings := map[string]string{
+		"application_name": "millweir",
+		"jit":              "off", // statements of microseconds: compiling them costs more than it gives
+		// Rows are looked up by key, on disks without heads. With the default of 4 the server reads all of a table that was never
+		// analyzed for a batch of 256 keys (measured: 149 ms a claim).
+		"random_page_cost":                    "1.1",
+		"lock_timeout":                        "10000", // ms: a wait ends as a retry, before the store's limit for a transaction
+		"idle_in_transaction_session_timeout": strconv.FormatInt(pool.Silence.Milliseconds(), 10),
+		"timezone":                            "UTC",
+		"default_transaction_isolation":       "read committed",
+	}
+	db := openPool(cfg, settings, pool)
 	cfg = cfg.Copy()
-	cfg.RuntimeParams["lock_timeout"] = strconv.FormatInt(sqldb.BeatLock.Milliseconds(), 10)
-	beats := openPool(cfg, pool.ForBeats())
+	delete(cfg.RuntimeParams, "lock_timeout")
+	settings["lock_timeout"] = strconv.FormatInt(sqldb.BeatLock.Milliseconds(), 10)
+	beats := openPool(cfg, settings, pool.ForBeats())
 	return &sqldb.Backend{
 		Dialect: sqldb.Postgres, Tx: db, DB: db, Reads: db, Beats: beats, Begin: "BEGIN", Commit: commit,
 		Classify: classify, Inspect: inspect, MaxIdle: pool.MaxIdle,
 	}, nil
 }
 
-// openPool makes a pool of connections.
-func openPool(cfg *pgx.ConnConfig, pool sqldb.PoolSize) *sql.DB {
-	connector := stdlib.GetConnector(*cfg)
+// openPool makes a pool of connections with the settings that the address does not have.
+func openPool(cfg *pgx.ConnConfig, settings map[string]string, pool sqldb.PoolSize) *sql.DB {
+	set := sqldb.Settings(cfg.RuntimeParams, settings)
+	connector := stdlib.GetConnector(*cfg, stdlib.OptionAfterConnect(func(ctx context.Context, conn *pgx.Conn) error {
+		_, err := conn.PgConn().Exec(ctx, set).ReadAll()
+		return err
+	}))
 	if !pool.AllowUnsafe {
 		connector = sqldb.Guard(connector, inspect)
 	}
@@ -121,7 +126,8 @@ func classify(err error) (sqldb.Class, bool) {
 	case e.Code == "23505":
 		return sqldb.Unique, true
 	case e.Code == "25006", // read only
-		e.Code == "57014",                // canceled by an operator: our own cancels end the context
+		e.Code == "57014",                    // canceled by an operator: our own cancels end the context
+		e.Code == "26000", e.Code == "42P05", // a prepared statement of another session: a pooler hands out a session for each transaction
 		strings.HasPrefix(e.Code, "57P"), // the server stops, or is starting
 		strings.HasPrefix(e.Code, "08"),  // connection
 		strings.HasPrefix(e.Code, "53"):  // out of disk, memory or connections

@@ -1,6 +1,7 @@
 package pgvector
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -69,16 +70,16 @@ func (c Config) sessions(cfg *pgxpool.Config) {
 	// Each statement is planned for its own values: a general plan would not know how few rows a search wants.
 	conn.DefaultQueryExecMode = pgx.QueryExecModeExec
 	ms := strconv.FormatInt(c.Timeout.Milliseconds(), 10)
-	for name, value := range map[string]string{
+	set := sqldb.Settings(conn.RuntimeParams, map[string]string{
 		"application_name": "millweir", "jit": "off", "default_transaction_isolation": "read committed",
 		// A process that was paused or cut off must not hold up others.
 		"statement_timeout": ms, "idle_in_transaction_session_timeout": ms,
 		"hnsw.ef_search": strconv.Itoa(efSearch), "hnsw.iterative_scan": "relaxed_order",
 		"hnsw.max_scan_tuples": strconv.Itoa(maxScanTuples), "hnsw.scan_mem_multiplier": strconv.Itoa(scanMemory),
-	} {
-		if _, given := conn.RuntimeParams[name]; !given {
-			conn.RuntimeParams[name] = value
-		}
+	})
+	cfg.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
+		_, err := conn.PgConn().Exec(ctx, set).ReadAll()
+		return err
 	}
 }
 
