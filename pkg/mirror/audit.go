@@ -72,7 +72,7 @@ func (a *auditor) run(ctx context.Context) error {
 		err := a.connected(ctx, wait.Reset)
 		a.metrics.gauges.audited(time.Time{})
 		if ctx.Err() != nil {
-			return nil //nolint:nilerr // the end of ctx ends what is under way
+			return nil // the end of ctx ends what is under way
 		}
 		a.setAudit(fmt.Sprintf("changes are not appended to the stream %s: %s", a.cfg.AuditStream, telemetry.Redact(err.Error())))
 		a.log.Log(ctx, slog.LevelWarn, "audit", "mirror: changes are not appended to the audit stream; tasks run and are copied without it",
