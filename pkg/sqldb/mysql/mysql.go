@@ -159,12 +159,14 @@ func classify(err error) (sqldb.Class, bool) {
 	switch e.Number {
 	case 1213, // deadlock
 		1205, 3572, // lock wait timeout; NOWAIT on MySQL 8
+		3101, // Group Replication found a conflict, and rolled back
 		1020: // row changed since it was read (innodb_snapshot_isolation)
 		return sqldb.Retry, true
 	case 1062:
 		return sqldb.Unique, true
 	case 1021, 1114, // disk or table full
 		1040, 1203, // too many connections
+		1047, 3100, // the node is not ready, or not in its group: Galera, Group Replication
 		1053, 1077, 1078, 1079, // the server stops
 		1152, 1158, 1159, 1160, 1161, 1184, 4031, // network: broken off, or silent for too long
 		1290, 1792, 1836, // read only
