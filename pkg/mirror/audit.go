@@ -89,7 +89,9 @@ func (a *auditor) connected(ctx context.Context, works func()) (err error) {
 		return err
 	}
 	defer a.link.close()
-	warning, err := a.link.declareAudit()
+	warning, err := a.link.ensure(queueStep("stream", a.cfg.AuditStream, amqp.Table{
+		"x-queue-type": "stream", "x-max-age": fmt.Sprintf("%dD", a.cfg.AuditDays),
+	}), "")
 	if err != nil {
 		return err
 	}
@@ -161,11 +163,7 @@ func (a *auditor) look(ctx context.Context) error {
 		for _, no := range calls {
 			a.saw(no)
 		}
-		moment, err := a.d.DB.Moment(ctx)
-		if err != nil {
-			return err
-		}
-		late, err := a.late(ctx)
+		late, looked, err := a.late(ctx)
 		if err != nil {
 			return err
 		}
@@ -176,7 +174,7 @@ func (a *auditor) look(ctx context.Context) error {
 		if err := a.append(ctx, from, changes); err != nil {
 			return err
 		}
-		a.age(changes, moment.Now)
+		a.age(changes, looked)
 	}
 	return nil
 }
@@ -199,10 +197,14 @@ func (a *auditor) saw(no int64) {
 
 // late returns the calls that have appeared in gaps, which these leave. It is asked after the last calls were read and before they are
 // appended: what precedes one of them in the log of a task is there by then. Where there are many gaps, as with servers that give
-// every second number, one span has several.
-func (a *auditor) late(ctx context.Context) (out []int64, err error) {
+// every second number, one span has several. looked is the database's time before the gaps were looked at.
+func (a *auditor) late(ctx context.Context) (out []int64, looked time.Time, err error) {
 	if len(a.gaps) == 0 {
-		return nil, nil
+		return nil, looked, nil
+	}
+	moment, err := a.d.DB.Moment(ctx)
+	if err != nil {
+		return nil, looked, err
 	}
 	var spans []taskstate.Span
 	for some := range slices.Chunk(a.gaps, len(a.gaps)/auditSpans+1) {
@@ -210,7 +212,7 @@ func (a *auditor) late(ctx context.Context) (out []int64, err error) {
 	}
 	calls, err := a.d.DB.CallNumbers(ctx, spans, math.MaxInt32)
 	if err != nil {
-		return nil, err
+		return nil, looked, err
 	}
 	var left []gap
 	i := 0
@@ -229,7 +231,7 @@ func (a *auditor) late(ctx context.Context) (out []int64, err error) {
 		}
 	}
 	a.gaps = left
-	return out, nil
+	return out, moment.Now, nil
 }
 
 // age notes when the calls behind new gaps were written, and forgets gaps that were old before they were looked at last.
@@ -282,33 +284,6 @@ func (a *auditor) put(ctx context.Context, messages []amqp.Publishing) error {
 		}
 	}
 	return nil
-}
-
-// declareAudit makes the audit stream, or finds it: with other arguments, or without the right to declare it, it is used as it is, with
-// a warning.
-func (l *link) declareAudit() (warning string, err error) {
-	name := l.cfg.AuditStream
-	args := amqp.Table{"x-queue-type": "stream", "x-max-age": fmt.Sprintf("%dD", l.cfg.AuditDays)}
-	declare := func(passive bool) error {
-		return l.once(func(ch *amqp.Channel) (err error) {
-			if passive {
-				_, err = ch.QueueDeclarePassive(name, true, false, false, false, nil)
-			} else {
-				_, err = ch.QueueDeclare(name, true, false, false, false, args)
-			}
-			return err
-		})
-	}
-	err = declare(false)
-	switch code(err) {
-	case amqp.PreconditionFailed:
-		warning = fmt.Sprintf("the stream %s has other arguments than contract §5 says: %v. It is used as it is", name, err)
-	case amqp.AccessRefused:
-		warning = fmt.Sprintf("the user of RABBITMQ_URL may not declare the stream %s: %v. It has to be there already", name, err)
-	default:
-		return "", wrap("declare the stream", err)
-	}
-	return warning, wrap("look for the stream", declare(true))
 }
 
 // last finds the last change in the audit stream, and what it says of those before it; nil: there is none. A mark is appended first: its

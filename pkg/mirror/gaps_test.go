@@ -15,6 +15,7 @@ import (
 type numbered struct {
 	taskstate.Database
 	there []int64
+	now   time.Time
 	spans int // of the last statement
 }
 
@@ -31,6 +32,10 @@ func (n *numbered) CallNumbers(_ context.Context, spans []taskstate.Span, _ int)
 	return out, nil
 }
 
+func (n *numbered) Moment(context.Context) (taskstate.DBClock, error) {
+	return taskstate.DBClock{Now: n.now}, nil
+}
+
 // A gap is looked at until it is as old as a transaction can be; what appears in it leaves it.
 func TestGapsAreLookedAtUntilTheyAreOld(t *testing.T) {
 	t.Parallel()
@@ -44,9 +49,10 @@ func TestGapsAreLookedAtUntilTheyAreOld(t *testing.T) {
 			changes = append(changes, taskstate.Transition{ID: no, CreatedAt: at.Add(after)})
 		}
 		db.there = append(db.there, calls...)
-		late, err := a.late(t.Context())
+		db.now = at.Add(after)
+		late, looked, err := a.late(t.Context())
 		require.NoError(t, err)
-		a.age(changes, at.Add(after))
+		a.age(changes, looked)
 		return late
 	}
 	require.Empty(t, look(0, 5, 6, 10))

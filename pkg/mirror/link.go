@@ -1,6 +1,7 @@
 package mirror
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -176,13 +177,50 @@ func (l *link) there() (bool, error) {
 	return err == nil, wrap("look for the queue "+l.cfg.Queue, err)
 }
 
-// declare makes the exchanges and queues with their bindings, or finds them: a queue with other arguments, or one that the user has no
-// right to declare, is used as it is, with a warning.
-func (l *link) declare() (warning string, err error) {
-	type step struct {
-		what            string
-		active, passive func(ch *amqp.Channel) error
+// step is one part of a topology: how it is made, and how it is looked for.
+type step struct {
+	what            string
+	active, passive func(ch *amqp.Channel) error // passive nil: whether it is there is told by what comes back
+}
+
+// queueStep is the step of a queue; kind is what people call it.
+func queueStep(kind, name string, args amqp.Table) step {
+	return step{
+		kind + " " + name,
+		func(ch *amqp.Channel) error {
+			_, err := ch.QueueDeclare(name, true, false, false, false, args)
+			return err
+		},
+		func(ch *amqp.Channel) error {
+			_, err := ch.QueueDeclarePassive(name, true, false, false, false, nil)
+			return err
+		},
 	}
+}
+
+// ensure makes a part of the topology, or finds it: with other arguments, or without the right to declare it, it is used as it is, with
+// a warning; mend is what to do about other arguments.
+func (l *link) ensure(s step, mend string) (warning string, err error) {
+	err = l.once(s.active)
+	switch {
+	case code(err) == amqp.PreconditionFailed && s.passive != nil:
+		warning = fmt.Sprintf("the %s has other arguments than contract §5 says: %v. It is used as it is%s", s.what, err, mend)
+	case code(err) == amqp.AccessRefused:
+		warning = fmt.Sprintf("the user of RABBITMQ_URL may not declare the %s: %v. It has to be there already", s.what, err)
+	default:
+		return "", wrap("declare the "+s.what, err)
+	}
+	if s.passive == nil {
+		return warning, nil
+	}
+	if err := l.once(s.passive); err != nil {
+		return "", fmt.Errorf("the %s is not there, and the user of RABBITMQ_URL may not declare it: declare it, or grant the user configure on it: %w", s.what, err)
+	}
+	return warning, nil
+}
+
+// declare ensures the exchanges and queues with their bindings.
+func (l *link) declare() (warning string, err error) {
 	c := l.cfg
 	exchange := func(name, kind string) step {
 		return step{
@@ -193,45 +231,21 @@ func (l *link) declare() (warning string, err error) {
 			},
 		}
 	}
-	queue := func(name string, args amqp.Table) step {
-		return step{
-			"queue " + name,
-			func(ch *amqp.Channel) error {
-				_, err := ch.QueueDeclare(name, true, false, false, false, args)
-				return err
-			},
-			func(ch *amqp.Channel) error {
-				_, err := ch.QueueDeclarePassive(name, true, false, false, false, nil)
-				return err
-			},
-		}
-	}
 	bind := func(name, key, exchange string) step {
 		return step{"binding of " + name, func(ch *amqp.Channel) error { return ch.QueueBind(name, key, exchange, false, nil) }, nil}
 	}
+	policy := fmt.Sprintf("; a policy mends it: "+
+		`rabbitmqctl set_policy --apply-to queues rise "^%s$" '{"dead-letter-exchange":"%s","delivery-limit":%d,"max-length":%d,"overflow":"%s"}'`,
+		c.Queue, c.DLX, c.DeliveryLimit, c.QueueMaxLength, c.Overflow)
 	for _, s := range []step{
-		exchange(c.DLX, "fanout"), queue(c.dlq(), amqp.Table{"x-queue-type": "quorum"}), bind(c.dlq(), "", c.DLX),
-		exchange(c.Exchange, "topic"), queue(c.Queue, c.arguments()), bind(c.Queue, c.RoutingKey, c.Exchange),
+		exchange(c.DLX, "fanout"), queueStep("queue", c.dlq(), amqp.Table{"x-queue-type": "quorum"}), bind(c.dlq(), "", c.DLX),
+		exchange(c.Exchange, "topic"), queueStep("queue", c.Queue, c.arguments()), bind(c.Queue, c.RoutingKey, c.Exchange),
 	} {
-		err := l.once(s.active)
-		switch {
-		case err == nil:
-			continue
-		case code(err) == amqp.PreconditionFailed && s.passive != nil:
-			warning = fmt.Sprintf("the %s has other arguments than contract §5 says: %v. It is used as it is; a policy mends it: "+
-				`rabbitmqctl set_policy --apply-to queues rise "^%s$" '{"dead-letter-exchange":"%s","delivery-limit":%d,"max-length":%d,"overflow":"%s"}'`,
-				s.what, err, c.Queue, c.DLX, c.DeliveryLimit, c.QueueMaxLength, c.Overflow)
-		case code(err) == amqp.AccessRefused:
-			warning = fmt.Sprintf("the user of RABBITMQ_URL may not declare the %s: %v. It has to be there already", s.what, err)
-		default:
-			return "", wrap("declare the "+s.what, err)
+		one, err := l.ensure(s, policy)
+		if err != nil {
+			return "", err
 		}
-		if s.passive == nil {
-			continue // whether a binding is there is told by what comes back
-		}
-		if err := l.once(s.passive); err != nil {
-			return "", fmt.Errorf("the %s is not there, and the user of RABBITMQ_URL may not declare it: declare it, or grant the user configure on it: %w", s.what, err)
-		}
+		warning = cmp.Or(one, warning)
 	}
 	return warning, nil
 }
