@@ -39,7 +39,7 @@ WATCHED = $(shell go list $(MODULES) | grep -vE '/millweir/(scripts/.*|pkg/(inge
 # What is tested as the product is built, and measured: all but the end-to-end tests, whose programs report no coverage.
 PLAIN = $(shell go list $(MODULES) | grep -v '/millweir/services/millweir/e2e$$')
 
-.PHONY: help env-example run build test test-quick cover fuzz lint fmt deps screenshots services-up services-down services-status bench bench-peers drills drill soak crashpoints mutants vuln sbom repro image chart chart-settings ci clean FORCE
+.PHONY: help env-example run build test test-quick test-mysql cover fuzz lint fmt deps screenshots services-up services-down services-status bench bench-peers drills drill soak crashpoints mutants vuln sbom repro image chart chart-settings ci clean FORCE
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -71,6 +71,13 @@ test: deps ## install or start what the tests need, run them all with the race d
 
 test-quick: ## the tests that need no server
 	go test -short -shuffle=on $(TEST_FLAGS) $(MODULES)
+
+# The packages whose tests start a server, but for those of the lab, of the queue library and of whole installations.
+ON_MYSQL = $(shell git grep -lE 'labserver|ingesttest' -- 'pkg/*_test.go' 'services/*_test.go' | xargs -n1 dirname | grep -vE 'labserver|streammq|e2e' | sort -u | sed 's,^,./,')
+# Not in ci: what the unstable distribution holds on a day must not decide about a change.
+test-mysql: deps ## the tests that run on MariaDB, on MySQL from Debian's unstable distribution (root, once 450 MB)
+	@$(BIN)/services mysql
+	MILLWEIR_MYSQL=1 go test -vet=off -shuffle=on -timeout 60m -p 2 -run /mysql $(ON_MYSQL)
 
 cover: ## coverage per package of the last `make test`
 	go run ./scripts/cover -v $(RUN)/cover.out

@@ -7,6 +7,7 @@
 package migrations
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"embed"
 	"encoding/hex"
@@ -31,7 +32,7 @@ type Migration struct {
 	Version  int
 	Name     string // without number and ending
 	Up, Down string // SQL text
-	Checksum string // sha256 of Up, 64 hex characters
+	Checksum string // sha256 of Up without the quotes of names, 64 hex characters
 }
 
 // Load returns the migrations of one dialect in the order of their numbers.
@@ -85,7 +86,7 @@ func add(found map[int]*Migration, dialect, file string) error {
 		m.Down = string(text)
 		return nil
 	}
-	sum := sha256.Sum256(text)
+	sum := sha256.Sum256(bytes.ReplaceAll(text, []byte("`"), nil)) // a name that MySQL reserves was quoted after a release
 	m.Up, m.Checksum = string(text), hex.EncodeToString(sum[:])
 	return nil
 }

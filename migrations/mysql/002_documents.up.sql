@@ -110,7 +110,7 @@ CREATE TABLE IF NOT EXISTS knowledge_segment (
     byte_start BIGINT NOT NULL,
     byte_end BIGINT NOT NULL,
     tokens INT NOT NULL DEFAULT 0,
-    stored TINYINT NOT NULL DEFAULT 0, -- 1: its vector was written by the holder
+    `stored` TINYINT NOT NULL DEFAULT 0, -- 1: its vector was written by the holder
     PRIMARY KEY (id),
     UNIQUE KEY uq_segment_index (version_id, segment_index),
     KEY ix_segment_vector (vector_id),

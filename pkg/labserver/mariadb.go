@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"syscall"
 
@@ -19,8 +20,8 @@ import (
 	"github.com/millweir/millweir/pkg/labserver/installed"
 )
 
-// mariadbClass runs mariadbd with durable commits and otherwise the server's own defaults:
-// the isolation level stays REPEATABLE READ, since our code must set what it needs by itself.
+// mariadbClass runs mariadbd, or mysqld in its place (installed.MySQLVariable), with durable commits and otherwise the
+// server's own defaults: the isolation level stays REPEATABLE READ, since our code must set what it needs by itself.
 func mariadbClass() class {
 	return class{
 		prepare: mariadbPrepare, commands: mariadbCommands, probe: mariadbProbe, settle: mariadbSettle,
@@ -46,27 +47,21 @@ func mariadbPrepare(ctx context.Context, s *Server) error {
 	if _, err := os.Stat(filepath.Join(s.data(), "mysql")); err == nil {
 		return nil
 	}
-	server, err := installed.Program("mariadbd", "mariadb-server")
+	p, err := mysqlPrograms()
 	if err != nil {
 		return err
 	}
-	install, err := installed.Program("mariadb-install-db", "mariadb-server")
+	version, err := exec.CommandContext(ctx, p.server[0], append(p.server[1:], "--version")...).Output()
 	if err != nil {
-		return err
-	}
-	version, err := exec.CommandContext(ctx, server, "--version").Output()
-	if err != nil {
-		return fmt.Errorf("version of %s: %w", server, err)
+		return fmt.Errorf("version of %s: %w", p.server, err)
 	}
 	sum := sha256.Sum256(version)
 	err = template(ctx, "mariadb-"+hex.EncodeToString(sum[:6]), s.data(), func(ctx context.Context, dst string) error {
 		if err := errors.Join(os.MkdirAll(dst, 0o755), child.GiveTo(dst, "mysql")); err != nil {
 			return err
 		}
-		return child.Command{Path: install, User: "mysql", Dir: dst, Args: []string{
-			"--no-defaults", "--datadir=" + dst, "--tmpdir=" + s.temp(), "--auth-root-authentication-method=normal", "--skip-test-db",
-			"--innodb-log-file-size=48M",
-		}}.Run(ctx)
+		args := append(p.install[1:], "--datadir="+dst, "--tmpdir="+s.temp())
+		return child.Command{Path: p.install[0], User: p.user, Dir: dst, Args: args}.Run(ctx)
 	})
 	if err != nil {
 		return fmt.Errorf("make the data folder %s: %w", s.data(), err)
@@ -74,32 +69,62 @@ func mariadbPrepare(ctx context.Context, s *Server) error {
 	return child.GiveTo(s.Dir, "mysql")
 }
 
-func mariadbCommands(s *Server) ([]child.Command, error) {
+// programs begin a server and make an empty data folder for it, as a user of the system; "" is who runs the tests.
+type programs struct {
+	server, install []string
+	user            string
+}
+
+func mysqlPrograms() (programs, error) {
+	if os.Getenv(installed.MySQLVariable) != "" {
+		command, home, err := installed.MySQL()
+		server := append(command, "--no-defaults", "--user=root", "--basedir="+filepath.Join(home, "usr"), "--innodb-redo-log-capacity=96M")
+		return programs{
+			// The cache may be a folder that only root opens. Plans are read as tables. secure-file-priv is a folder of the
+			// package that is missing here.
+			server:  append(slices.Clip(server), "--mysqlx=OFF", "--secure-file-priv=NULL", "--explain-format=TRADITIONAL"),
+			install: append(slices.Clip(server), "--initialize-insecure"),
+		}, err
+	}
 	server, err := installed.Program("mariadbd", "mariadb-server")
+	if err != nil {
+		return programs{}, err
+	}
+	install, err := installed.Program("mariadb-install-db", "mariadb-server")
+	const log = "--innodb-log-file-size=48M"
+	return programs{
+		server:  []string{server, "--no-defaults", log},
+		install: []string{install, "--no-defaults", log, "--auth-root-authentication-method=normal", "--skip-test-db"},
+		user:    "mysql",
+	}, err
+}
+
+func mariadbCommands(s *Server) ([]child.Command, error) {
+	p, err := mysqlPrograms()
 	if err != nil {
 		return nil, err
 	}
-	args := []string{
-		"--no-defaults", "--datadir=" + s.data(), "--tmpdir=" + s.temp(),
-		"--socket=" + s.socket(), "--pid-file=" + filepath.Join(s.Dir, "m.pid"),
-		"--port=" + strconv.Itoa(s.Port), "--bind-address=" + loopback, "--skip-name-resolve",
+	args := append(p.server[1:], "--datadir="+s.data(), "--tmpdir="+s.temp(),
+		"--socket="+s.socket(), "--pid-file="+filepath.Join(s.Dir, "m.pid"),
+		"--port="+strconv.Itoa(s.Port), "--bind-address="+loopback, "--skip-name-resolve",
 		"--character-set-server=utf8mb4", "--collation-server=utf8mb4_unicode_ci",
-		"--innodb-buffer-pool-size=128M", "--innodb-log-file-size=48M", "--innodb-flush-log-at-trx-commit=1",
+		"--innodb-buffer-pool-size=128M", "--innodb-flush-log-at-trx-commit=1",
 		"--innodb-lock-wait-timeout=10", "--max-connections=300", "--max-allowed-packet=64M",
 		"--sql-mode=STRICT_TRANS_TABLES,ERROR_FOR_DIVISION_BY_ZERO,NO_ENGINE_SUBSTITUTION",
 		"--innodb-monitor-enable=trx_rw_commits", // for Counters
-	}
-	return []child.Command{{Path: server, Args: append(args, s.opts.Args...), User: "mysql", Dir: s.Dir}}, nil
+	)
+	return []child.Command{{Path: p.server[0], Args: append(args, s.opts.Args...), User: p.user, Dir: s.Dir}}, nil
 }
 
-// mariadbProbe waits for the server's greeting: protocol version 10 comes when it takes connections.
+// mariadbProbe waits for the server's greeting: protocol version 10 comes when it takes connections. MySQL refuses this host by an
+// error, 255, as long as no user may come from it.
 func mariadbProbe(ctx context.Context, s *Server) error {
 	head := make([]byte, 5)
 	if err := talk(ctx, s.Addr, nil, head); err != nil {
 		return err
 	}
-	if head[4] != 10 {
-		return fmt.Errorf("greeting begins with %d, want 10", head[4])
+	if head[4] != 10 && head[4] != 255 {
+		return fmt.Errorf("greeting begins with %d, want 10 or 255", head[4])
 	}
 	return nil
 }

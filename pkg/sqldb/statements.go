@@ -37,6 +37,7 @@ const (
 //	               the same for the rows of t alone on Postgres; MySQL locks those of every table
 //	@thenjoin      a JOIN whose left table is read first (Postgres: JOIN, its planner decides)
 //	@force(index)  FORCE INDEX (index) on MySQL, else nothing
+//	@name(word)    a name that is a reserved word of MySQL, though not of MariaDB
 //	@rawid(text)   the text of a UUID as narrow tables keep it: 16 bytes, uuid or (SQLite) the text
 //	@textid(raw)   such a key as text
 //	@delivery(raw) the name of a delivery as states keep it, as text
@@ -81,20 +82,20 @@ const ownerText = "CASE § WHEN 0 THEN '' ELSE COALESCE((SELECT CONCAT(w.name, '
 // templates are the macros that put their argument (§) into a text, by dialect.
 var templates = map[Dialect]map[string]string{
 	MySQL: {
-		"in": "(NOW(6) + INTERVAL § MICROSECOND)", "force": "FORCE INDEX (§)", "rawid": "UNHEX(REPLACE(§, '-', ''))",
+		"in": "(NOW(6) + INTERVAL § MICROSECOND)", "force": "FORCE INDEX (§)", "name": "`§`", "rawid": "UNHEX(REPLACE(§, '-', ''))",
 		"textid":      "LOWER(CONCAT_WS('-', HEX(SUBSTR(§, 1, 4)), HEX(SUBSTR(§, 5, 2)), HEX(SUBSTR(§, 7, 2)), HEX(SUBSTR(§, 9, 2)), HEX(SUBSTR(§, 11))))",
 		"forupdateof": "FOR UPDATE", "skiplockedof": "FOR UPDATE SKIP LOCKED",
 		"delivery": "CASE § WHEN X'FFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFF' THEN '' ELSE REPLACE(REPLACE(REPLACE(REPLACE(REPLACE(TRIM(TRAILING 'F' FROM HEX(§)), 'A', '-'), 'B', ':'), 'C', 'k'), 'D', '.'), 'E', '/') END",
 		"owner":    ownerText,
 	},
 	Postgres: {
-		"in": "(statement_timestamp() + CAST(§ AS bigint) * INTERVAL '1 microsecond')", "force": "",
+		"in": "(statement_timestamp() + CAST(§ AS bigint) * INTERVAL '1 microsecond')", "force": "", "name": "§",
 		"rawid": "CAST(§ AS uuid)", "textid": "CAST(§ AS text)",
 		"forupdateof": "FOR UPDATE OF §", "skiplockedof": "FOR UPDATE OF § SKIP LOCKED",
 		"delivery": "§", "owner": ownerText,
 	},
 	SQLite: {
-		"in": "mw_add(mw_now(), §)", "force": "", "rawid": "§", "textid": "§", "forupdateof": "", "skiplockedof": "",
+		"in": "mw_add(mw_now(), §)", "force": "", "name": "§", "rawid": "§", "textid": "§", "forupdateof": "", "skiplockedof": "",
 		"delivery": "§", "owner": ownerText,
 	},
 }

@@ -2,12 +2,14 @@ package taskstore_test
 
 import (
 	"context"
+	"os"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/millweir/millweir/pkg/labserver"
+	"github.com/millweir/millweir/pkg/labserver/installed"
 	"github.com/millweir/millweir/pkg/sqldb"
 	"github.com/millweir/millweir/pkg/taskstate"
 	"github.com/millweir/millweir/pkg/taskstore"
@@ -136,9 +138,11 @@ func TestWeakServerIsUsed(t *testing.T) {
 // hang up on these, which looks as if it were away.
 func TestAServerWithOtherDefaults(t *testing.T) {
 	t.Parallel()
-	server := labserver.Private(t, labserver.KindMariaDB, labserver.Options{Args: []string{
-		"--autocommit=0", "--transaction-isolation=SERIALIZABLE", "--lower-case-table-names=1", "--default-time-zone=+08:00", "--max-allowed-packet=1M",
-	}})
+	args := []string{"--autocommit=0", "--transaction-isolation=SERIALIZABLE", "--default-time-zone=+08:00", "--max-allowed-packet=1M"}
+	if os.Getenv(installed.MySQLVariable) == "" { // MySQL takes this one with an empty data folder only
+		args = append(args, "--lower-case-table-names=1")
+	}
+	server := labserver.Private(t, labserver.KindMariaDB, labserver.Options{Args: args})
 	require.NoError(t, server.SQL(t.Context(), "", "CREATE DATABASE d"))
 	s, err := taskstore.Open(t.Context(), taskstore.Config{MySQLDSN: server.DSN("d")})
 	require.NoError(t, err)

@@ -297,6 +297,27 @@ const kafkaPOM = `<project xmlns="http://maven.apache.org/POM/4.0.0">
 </dependencies></project>
 `
 
+// installMySQL makes a small Debian system whose MySQL the tests run, by the loader and with the libraries of that system.
+func (f *fleet) installMySQL(ctx context.Context) error {
+	home, err := installed.MySQLHome()
+	if err != nil {
+		return err
+	}
+	if _, _, err := installed.MySQL(); err == nil {
+		return nil
+	}
+	if _, err := exec.LookPath("debootstrap"); err != nil {
+		f.say("installing debootstrap")
+		if err := apt(ctx, []string{"debootstrap"}); err != nil {
+			return err
+		}
+	}
+	f.say("installing MySQL from Debian unstable into %s (about 450 MB, once)", home)
+	return once(ctx, home, func(ctx context.Context) error {
+		return command(ctx, "debootstrap", "--variant=minbase", "--include=mysql-server-core", "unstable", home)
+	})
+}
+
 func installModel(ctx context.Context) error {
 	home, err := installed.ModelHome()
 	if err != nil {

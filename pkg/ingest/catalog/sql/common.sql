@@ -315,7 +315,7 @@ FROM document_version v
 WHERE v.id IN (@list);
 
 -- name: OwnRows
-SELECT id, segment_index, vector_id, birth_version_id, stored, COALESCE(around_from, 0), COALESCE(around_to, 0) FROM knowledge_segment WHERE version_id = ? ORDER BY segment_index;
+SELECT id, segment_index, vector_id, birth_version_id, @name(stored), COALESCE(around_from, 0), COALESCE(around_to, 0) FROM knowledge_segment WHERE version_id = ? ORDER BY segment_index;
 
 -- name: RowsDelete
 DELETE FROM knowledge_segment WHERE id IN (@list);
@@ -330,7 +330,7 @@ ON CONFLICT DO NOTHING;
 DELETE FROM vector_garbage WHERE marked_at IS NULL AND vector_id IN (@list);
 
 -- name: RowsUnstored
-UPDATE knowledge_segment SET stored = 0 WHERE version_id = ? AND stored = 1;
+UPDATE knowledge_segment SET @name(stored) = 0 WHERE version_id = ? AND @name(stored) = 1;
 
 -- name: RowsOfVersionHold
 SELECT vector_id FROM knowledge_segment WHERE version_id = ? AND vector_id IN (@list);
@@ -356,7 +356,7 @@ SET updated_at = ?,
 WHERE state = 'BUILDING' AND id IN (@list);
 
 -- name: RowsStored
-UPDATE knowledge_segment SET stored = 1 WHERE version_id = ? AND segment_index IN (@list);
+UPDATE knowledge_segment SET @name(stored) = 1 WHERE version_id = ? AND segment_index IN (@list);
 
 -- ---------------------------------------------------------------- embedding cache
 
