@@ -136,7 +136,7 @@ CREATE TABLE IF NOT EXISTS embedding_ledger (
     model_key VARCHAR(190) CHARACTER SET ascii COLLATE ascii_bin NOT NULL,
     text_hash CHAR(64) CHARACTER SET ascii COLLATE ascii_bin NOT NULL,
     dim INT NOT NULL,
-    vector MEDIUMBLOB NOT NULL, -- float32, little endian
+    `vector` MEDIUMBLOB NOT NULL, -- float32, little endian
     used_at DATETIME(6) NOT NULL,
     PRIMARY KEY (model_key, text_hash),
     KEY ix_ledger_used (used_at)

@@ -263,7 +263,7 @@ func (w *world) fill() {
 	w.sql(`INSERT INTO knowledge_base (id, user_id, name, live_name, model_key, dim, created_at, updated_at) VALUES (?, 'u', 'default', 'default', ?, ?, ?, ?)`,
 		base, model, dim, at, at)
 	for i, text := range []string{"first", "second"} {
-		w.sql(`INSERT INTO embedding_ledger (model_key, text_hash, dim, vector, used_at) VALUES (?, ?, ?, ?, ?)`, model, hash(text), dim, floats(values(i)), at)
+		w.sql(`INSERT INTO embedding_ledger VALUES (?, ?, ?, ?, ?)`, model, hash(text), dim, floats(values(i)), at)
 	}
 	w.sql(`INSERT INTO document_count (base_id, status, documents, segments) VALUES (?, 'READY', 0, 0)`, base)
 	w.good = w.document(w.id("8002"), "key-1")

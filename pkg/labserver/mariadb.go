@@ -20,7 +20,7 @@ import (
 	"github.com/millweir/millweir/pkg/labserver/installed"
 )
 
-// mariadbClass runs mariadbd, or mysqld in its place (installed.MySQLVariable), with durable commits and otherwise the
+// mariadbClass runs mariadbd, or a server in its place (installed.UnstableVariable), with durable commits and otherwise the
 // server's own defaults: the isolation level stays REPEATABLE READ, since our code must set what it needs by itself.
 func mariadbClass() class {
 	return class{
@@ -76,15 +76,8 @@ type programs struct {
 }
 
 func mysqlPrograms() (programs, error) {
-	if os.Getenv(installed.MySQLVariable) != "" {
-		command, home, err := installed.MySQL()
-		server := append(command, "--no-defaults", "--user=root", "--basedir="+filepath.Join(home, "usr"), "--innodb-redo-log-capacity=96M")
-		return programs{
-			// The cache may be a folder that only root opens. Plans are read as tables. secure-file-priv is a folder of the
-			// package that is missing here.
-			server:  append(slices.Clip(server), "--mysqlx=OFF", "--secure-file-priv=NULL", "--explain-format=TRADITIONAL"),
-			install: append(slices.Clip(server), "--initialize-insecure"),
-		}, err
+	if unstable := os.Getenv(installed.UnstableVariable); unstable != "" {
+		return unstablePrograms(unstable)
 	}
 	server, err := installed.Program("mariadbd", "mariadb-server")
 	if err != nil {
@@ -97,6 +90,29 @@ func mysqlPrograms() (programs, error) {
 		install: []string{install, "--no-defaults", log, "--auth-root-authentication-method=normal", "--skip-test-db"},
 		user:    "mysql",
 	}, err
+}
+
+// unstablePrograms are run as whoever runs the tests: the cache may be a folder that only root opens.
+func unstablePrograms(server string) (programs, error) {
+	command, home, err := installed.Unstable(server)
+	if err != nil {
+		return programs{}, err
+	}
+	command = append(command, "--no-defaults", "--user=root", "--basedir="+filepath.Join(home, "usr"))
+	if server == "mysql" {
+		command = append(command, "--innodb-redo-log-capacity=96M")
+		return programs{ // plans are read as tables; secure-file-priv is a folder of the package's that is missing here
+			server:  append(slices.Clip(command), "--mysqlx=OFF", "--secure-file-priv=NULL", "--explain-format=TRADITIONAL"),
+			install: append(slices.Clip(command), "--initialize-insecure"),
+		}, nil
+	}
+	share := filepath.Join(home, "usr/share/mariadb")
+	command = append(command, "--lc-messages-dir="+share, "--character-sets-dir="+filepath.Join(share, "charsets"), "--innodb-log-file-size=48M")
+	// What mariadb-install-db does, which runs only inside its system.
+	const install = `{ printf 'CREATE DATABASE mysql;\nUSE mysql;\nSET @auth_root_socket = NULL;\n'
+		cd "$0" && cat mariadb_system_tables.sql mariadb_performance_tables.sql mariadb_system_tables_data.sql \
+			maria_add_gis_sp_bootstrap.sql mariadb_sys_schema.sql; } | "$@" --bootstrap`
+	return programs{server: command, install: append([]string{"/bin/sh", "-c", install, share}, command...)}, nil
 }
 
 func mariadbCommands(s *Server) ([]child.Command, error) {

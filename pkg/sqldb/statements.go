@@ -37,7 +37,7 @@ const (
 //	               the same for the rows of t alone on Postgres; MySQL locks those of every table
 //	@thenjoin      a JOIN whose left table is read first (Postgres: JOIN, its planner decides)
 //	@force(index)  FORCE INDEX (index) on MySQL, else nothing
-//	@name(word)    a name that is a reserved word of MySQL, though not of MariaDB
+//	@name(word)    a name that MySQL or a later MariaDB reserves
 //	@rawid(text)   the text of a UUID as narrow tables keep it: 16 bytes, uuid or (SQLite) the text
 //	@textid(raw)   such a key as text
 //	@delivery(raw) the name of a delivery as states keep it, as text

@@ -139,7 +139,7 @@ func TestWeakServerIsUsed(t *testing.T) {
 func TestAServerWithOtherDefaults(t *testing.T) {
 	t.Parallel()
 	args := []string{"--autocommit=0", "--transaction-isolation=SERIALIZABLE", "--default-time-zone=+08:00", "--max-allowed-packet=1M"}
-	if os.Getenv(installed.MySQLVariable) == "" { // MySQL takes this one with an empty data folder only
+	if os.Getenv(installed.UnstableVariable) != "mysql" { // MySQL takes this one with an empty data folder only
 		args = append(args, "--lower-case-table-names=1")
 	}
 	server := labserver.Private(t, labserver.KindMariaDB, labserver.Options{Args: args})

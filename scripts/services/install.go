@@ -297,13 +297,9 @@ const kafkaPOM = `<project xmlns="http://maven.apache.org/POM/4.0.0">
 </dependencies></project>
 `
 
-// installMySQL makes a small Debian system whose MySQL the tests run, by the loader and with the libraries of that system.
-func (f *fleet) installMySQL(ctx context.Context) error {
-	home, err := installed.MySQLHome()
-	if err != nil {
-		return err
-	}
-	if _, _, err := installed.MySQL(); err == nil {
+// installUnstable makes a small Debian system of the unstable distribution with a server that the tests run.
+func (f *fleet) installUnstable(ctx context.Context, server string) error {
+	if _, _, err := installed.Unstable(server); err == nil {
 		return nil
 	}
 	if _, err := exec.LookPath("debootstrap"); err != nil {
@@ -312,9 +308,13 @@ func (f *fleet) installMySQL(ctx context.Context) error {
 			return err
 		}
 	}
-	f.say("installing MySQL from Debian unstable into %s (about 450 MB, once)", home)
+	home, err := installed.UnstableHome(server)
+	if err != nil {
+		return err
+	}
+	f.say("installing %s from Debian unstable into %s (about 450 MB, once)", server, home)
 	return once(ctx, home, func(ctx context.Context) error {
-		return command(ctx, "debootstrap", "--variant=minbase", "--include=mysql-server-core", "unstable", home)
+		return command(ctx, "debootstrap", "--variant=minbase", "--include="+server+"-server-core", "unstable", home)
 	})
 }
 

@@ -1,7 +1,7 @@
 // Command services starts and stops the real servers that Millweir runs on, on 127.0.0.1 and without containers:
 // what `make services-up`, `make services-down`, `make deps` and `make test-mysql` call.
 //
-//	services up|down|status|env|deps|mysql [-dir .run] [-wipe]
+//	services up|down|status|env|deps|unstable [-dir .run] [-wipe]
 //
 // SERVICES="redis mariadb" restricts it to some; MILLWEIR_REDIS_PORT=… and the like move a port.
 // Everything is idempotent: what is installed, made or running already is left as it is.
@@ -15,10 +15,11 @@ import (
 	"io"
 	"os"
 
+	"github.com/millweir/millweir/pkg/labserver/installed"
 	"github.com/millweir/millweir/pkg/process"
 )
 
-var errUsage = errors.New("usage: services up|down|status|env|deps|mysql [-dir .run] [-wipe]")
+var errUsage = errors.New("usage: services up|down|status|env|deps|unstable [-dir .run] [-wipe]")
 
 func main() {
 	process.Command(func(ctx context.Context) int {
@@ -62,8 +63,8 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 		return f.writeEnv(out)
 	case "deps":
 		return f.deps(ctx)
-	case "mysql":
-		return f.installMySQL(ctx)
+	case "unstable":
+		return f.installUnstable(ctx, os.Getenv(installed.UnstableVariable))
 	default:
 		return errUsage
 	}

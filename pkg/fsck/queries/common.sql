@@ -292,7 +292,7 @@ INSERT INTO document_metadata (version_id, name, value, document_id, base_id)
 VALUES (@rows:5)
 
 -- name: LedgerFind
-SELECT text_hash, dim, vector
+SELECT text_hash, dim, @name(vector)
 FROM embedding_ledger
 WHERE model_key = ? AND text_hash IN (@list)
 

@@ -37,23 +37,25 @@ func postgresVersion(path string) int {
 	return v
 }
 
-// MySQLVariable names the variable that, set, puts MySQL in the place of MariaDB in the tests (`make test-mysql`).
-const MySQLVariable = "MILLWEIR_MYSQL"
+// UnstableVariable names the variable that puts another server in the place of MariaDB in the tests: "mysql" or "mariadb", as
+// Debian's unstable distribution has it (`make test-mysql`).
+const UnstableVariable = "MILLWEIR_MYSQL"
 
-// MySQLHome is the folder in the cache of a small Debian system of the unstable distribution, the only one that has MySQL.
-func MySQLHome() (string, error) { return InCache("mysql-unstable") }
+// UnstableHome is the folder in the cache of a small Debian system with such a server.
+func UnstableHome(server string) (string, error) { return InCache(server + "-unstable") }
 
-// MySQL is mysqld of that system, begun by the loader and with the libraries of it, and its folder. An error wraps ErrMissing.
-func MySQL() (command []string, home string, err error) {
-	home, err = filled(MySQLHome, "MySQL", "test-mysql", "Debian unstable")
+// Unstable is such a server, begun by the loader and with the libraries of its system, and that system's folder. An error wraps ErrMissing.
+func Unstable(server string) (command []string, home string, err error) {
+	home, err = filled(func() (string, error) { return UnstableHome(server) }, server, "test-mysql", "Debian unstable")
 	if err != nil {
 		return nil, "", err
 	}
 	loader, _ := filepath.Glob(filepath.Join(home, "usr/lib/*-linux-gnu/ld-linux-*.so.*"))
-	if len(loader) == 0 {
-		return nil, "", fmt.Errorf("%w: a loader in %s (remove that folder and run `make test-mysql`)", ErrMissing, home)
+	program := map[string]string{"mysql": "mysqld", "mariadb": "mariadbd"}[server]
+	if len(loader) == 0 || program == "" {
+		return nil, "", fmt.Errorf("%w: %s in %s (remove that folder and run `make test-mysql`)", ErrMissing, server, home)
 	}
-	return []string{loader[0], "--library-path", filepath.Dir(loader[0]), filepath.Join(home, "usr/sbin/mysqld")}, home, nil
+	return []string{loader[0], "--library-path", filepath.Dir(loader[0]), filepath.Join(home, "usr/sbin", program)}, home, nil
 }
 
 // filled is a folder of the cache that target fills with what from a registry; a marker says that this came to its end. An error wraps ErrMissing.

@@ -364,15 +364,15 @@ UPDATE knowledge_segment SET @name(stored) = 1 WHERE version_id = ? AND segment_
 SELECT text_hash, dim, used_at FROM embedding_ledger WHERE model_key = ? AND text_hash IN (@list);
 
 -- name: LedgerFind
-SELECT text_hash, dim, vector FROM embedding_ledger WHERE model_key = ? AND text_hash IN (@list);
+SELECT text_hash, dim, @name(vector) FROM embedding_ledger WHERE model_key = ? AND text_hash IN (@list);
 
 -- name: LedgerTouch
 UPDATE embedding_ledger SET used_at = ? WHERE model_key = ? AND text_hash IN (@list);
 
 -- name: LedgerInsert
-INSERT INTO embedding_ledger (model_key, text_hash, dim, vector, used_at)
+INSERT INTO embedding_ledger (model_key, text_hash, dim, @name(vector), used_at)
 VALUES (@rows:5)
-ON CONFLICT (model_key, text_hash) DO UPDATE SET dim = excluded.dim, vector = excluded.vector, used_at = excluded.used_at;
+ON CONFLICT (model_key, text_hash) DO UPDATE SET dim = excluded.dim, @name(vector) = excluded.vector, used_at = excluded.used_at;
 
 -- name: LedgerOld
 SELECT model_key, text_hash FROM embedding_ledger WHERE used_at < ? ORDER BY used_at LIMIT ?;

@@ -51,9 +51,9 @@ VALUES (@rows:16)
 ON DUPLICATE KEY UPDATE id = id;
 
 -- name: LedgerInsert
-INSERT INTO embedding_ledger (model_key, text_hash, dim, vector, used_at)
+INSERT INTO embedding_ledger (model_key, text_hash, dim, @name(vector), used_at)
 VALUES (@rows:5)
-ON DUPLICATE KEY UPDATE dim = VALUES(dim), vector = VALUES(vector), used_at = VALUES(used_at);
+ON DUPLICATE KEY UPDATE dim = VALUES(dim), @name(vector) = VALUES(@name(vector)), used_at = VALUES(used_at);
 
 -- name: GarbageMark
 INSERT INTO vector_garbage (vector_id, base_id, document_id, birth_version_id, marked_at, sweep_at)
