@@ -75,8 +75,8 @@ test-quick: ## the tests that need no server
 # The packages whose tests start a server, but for those of the lab, of the queue library and of whole installations.
 ON_MYSQL = $(shell git grep -lE 'labserver|ingesttest' -- 'pkg/*_test.go' 'services/*_test.go' | xargs -n1 dirname | grep -vE 'labserver|streammq|e2e' | sort -u | sed 's,^,./,')
 # Not in ci: what the unstable distribution holds on a day must not decide about a change.
-test-mysql: export MILLWEIR_MYSQL ?= mysql
-test-mysql: deps ## the tests that run on MariaDB, on MySQL of Debian's unstable distribution, or MILLWEIR_MYSQL=mariadb of it (root, 450 MB)
+test-mysql: export LAB_MYSQL ?= mysql
+test-mysql: deps ## the tests that run on MariaDB, on MySQL of Debian's unstable distribution, or LAB_MYSQL=mariadb of it (root, 450 MB)
 	@$(BIN)/services unstable
 	go test -vet=off -shuffle=on -timeout 60m -p 2 $(ON_MYSQL)
 

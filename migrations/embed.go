@@ -86,7 +86,7 @@ func add(found map[int]*Migration, dialect, file string) error {
 		m.Down = string(text)
 		return nil
 	}
-	sum := sha256.Sum256(bytes.ReplaceAll(text, []byte("`"), nil)) // a name that MySQL reserves was quoted after a release
+	sum := sha256.Sum256(bytes.ReplaceAll(text, []byte("`"), nil)) // names that servers reserve were quoted after a release
 	m.Up, m.Checksum = string(text), hex.EncodeToString(sum[:])
 	return nil
 }

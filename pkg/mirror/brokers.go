@@ -1,6 +1,8 @@
 package mirror
 
 import (
+	"bufio"
+	"bytes"
 	"context"
 	"fmt"
 	"io"
@@ -22,14 +24,15 @@ import (
 
 const (
 	lookTime = 2 * time.Second // of one look at all brokers: Prometheus itself waits 10 s
-	mostLook = 4 << 20         // bytes of one broker's words
+	mostLook = 4 << 20         // bytes of what is read of one broker's page
 )
 
 // The families of a broker's exporter that are read. The messages are told by the leader alone.
 const (
 	familyReady   = "rabbitmq_detailed_queue_messages_ready"
 	familyUnacked = "rabbitmq_detailed_queue_messages_unacked"
-	familyTerm    = "rabbitmq_detailed_raft_term_total"
+	familyTerm    = "rabbitmq_detailed_raft_term"
+	familyTermOld = "rabbitmq_detailed_raft_term_total" // of earlier versions than RabbitMQ 4
 )
 
 // brokers show what the brokers' exporters say of the queue, asked anew by each scrape. What no broker says is absent, never 0.
@@ -141,12 +144,19 @@ func (b *brokers) ask(ctx context.Context, base string) (*member, error) {
 	if resp.StatusCode != http.StatusOK {
 		return nil, fmt.Errorf("%s: status %d", req.URL.Redacted(), resp.StatusCode)
 	}
+	text, err := b.read(resp.Body)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", req.URL.Redacted(), err)
+	}
 	parser := expfmt.NewTextParser(model.UTF8Validation)
-	families, err := parser.TextToMetricFamilies(io.LimitReader(resp.Body, mostLook))
+	families, err := parser.TextToMetricFamilies(text)
 	if err != nil {
 		return nil, fmt.Errorf("%s: not the text of an exporter: %w", req.URL.Redacted(), err)
 	}
 	term, there := b.value(families[familyTerm])
+	if !there {
+		term, there = b.value(families[familyTermOld])
+	}
 	if !there {
 		return nil, nil //nolint:nilnil // no member here
 	}
@@ -154,6 +164,29 @@ func (b *brokers) ask(ctx context.Context, base string) (*member, error) {
 	m.ready, m.counts = b.value(families[familyReady])
 	m.unacked, _ = b.value(families[familyUnacked])
 	return m, nil
+}
+
+// read leaves out the other families of an exporter's page: RabbitMQ 4 writes fifty lines for each queue.
+func (b *brokers) read(page io.Reader) (*bytes.Buffer, error) {
+	var kept bytes.Buffer
+	lines := bufio.NewScanner(page)
+	for lines.Scan() {
+		line := lines.Bytes()
+		name, _, _ := bytes.Cut(line, []byte("{"))
+		switch string(name) {
+		default:
+			if bytes.HasPrefix(line, []byte("#")) || bytes.HasPrefix(line, []byte("rabbitmq_")) {
+				continue
+			}
+		case familyReady, familyUnacked, familyTerm, familyTermOld:
+		}
+		kept.Write(line)
+		kept.WriteByte('\n')
+		if kept.Len() > mostLook {
+			return nil, fmt.Errorf("the page has more than %d bytes that are read", mostLook)
+		}
+	}
+	return &kept, lines.Err()
 }
 
 // value is the queue's value of a family; false: the family does not have one.

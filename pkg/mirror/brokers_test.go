@@ -78,6 +78,27 @@ func TestTheBrokersFiguresAreShown(t *testing.T) {
 	w.eventually("a leader was elected again", func() bool { return m.figures()["rabbit_quorum_leader_changes_total"] > 0 })
 }
 
+// RabbitMQ 4 names the term otherwise, and says much more of each queue: the page of many queues is larger than what is kept of it.
+func TestThePageOfRabbitMQ4(t *testing.T) {
+	t.Parallel()
+	w := onSQLite(t)
+	page := "# TYPE rabbitmq_detailed_raft_term gauge\n"
+	for _, line := range []string{
+		"queue_messages_ready%s 5\n", "queue_messages_unacked%s 2\n", "raft_term%s 3.0\n", "raft_term_and_voted_for_updates%s 7.0\n",
+	} {
+		page += "rabbitmq_detailed_" + fmt.Sprintf(line, fmt.Sprintf(`{vhost="/",queue=%q}`, w.cfg.Queue))
+	}
+	other := "rabbitmq_detailed_raft_commit_index{vhost=\"/\",queue=\"another\"} 1.0\n"
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, page+strings.Repeat(other, 5<<20/len(other)))
+	}))
+	t.Cleanup(s.Close)
+	w.cfg.MetricsURLs, w.cfg.VHost = []string{s.URL}, "/"
+	w.start().shows("a page of RabbitMQ 4", map[string]float64{
+		"rabbit_messages_ready": 5, "rabbit_messages_unacknowledged": 2, "rabbit_quorum_leader_changes_total": 2, "leader": 1,
+	})
+}
+
 // An exporter that cannot be read takes nothing from the others, and its password is told nobody.
 func TestABrokenExporterShowsNothing(t *testing.T) {
 	t.Parallel()

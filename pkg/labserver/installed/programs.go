@@ -39,7 +39,7 @@ func postgresVersion(path string) int {
 
 // UnstableVariable names the variable that puts another server in the place of MariaDB in the tests: "mysql" or "mariadb", as
 // Debian's unstable distribution has it (`make test-mysql`).
-const UnstableVariable = "MILLWEIR_MYSQL"
+const UnstableVariable = "LAB_MYSQL"
 
 // UnstableHome is the folder in the cache of a small Debian system with such a server.
 func UnstableHome(server string) (string, error) { return InCache(server + "-unstable") }
