@@ -1,6 +1,6 @@
 // Package migrations holds the database schema as numbered SQL files, one folder per dialect, numbered alike.
 //
-// A file NNN_name.up.sql is never edited after a release; NNN_name.down.sql takes its objects away again.
+// A file NNN_name.up.sql is never edited after a release, but for quotes of names (Checksum); NNN_name.down.sql takes its objects away again.
 // Statements end with a semicolon at the end of a line. On MySQL each commits by itself,
 // so each must be able to run again after a run that broke off. There @nopad stands for the server's binary collation that
 // does not pad, utf8mb4_nopad_bin on MariaDB and utf8mb4_0900_bin on MySQL 8: who runs the text puts it in.

@@ -198,7 +198,7 @@ func (r *Runner) stallFailure(h *local.Claim) taskstate.Failure {
 	return taskstate.Failure{
 		Code: CodeStalled, Stalled: true,
 		Cause:   fmt.Sprintf("stage %s: no progress for %s", stage, r.cfg.stallLimit(stage)),
-		Message: "The work made no progress for too long; it is tried again.",
+		Message: "The work made no progress for too long.",
 	}
 }
 
@@ -224,7 +224,7 @@ func (r *Runner) classify(h *local.Claim, err error) (f taskstate.Failure) {
 func internalFailure(err error) taskstate.Failure {
 	return taskstate.Failure{
 		Code: CodeInternal, Cause: err.Error(),
-		Message: "The work failed for an internal reason; it is tried again.",
+		Message: "The work failed for an internal reason.",
 	}
 }
 

@@ -115,5 +115,5 @@ func (Handler) Classify(err error) taskstate.Failure {
 	case errors.As(err, &payload):
 		return taskstate.Failure{Code: CodePayload, Permanent: true, Cause: err.Error(), Message: "The payload does not fit the workflow: " + payload.Error()}
 	}
-	return taskstate.Failure{Code: CodeFailed, Cause: err.Error(), Message: "The workflow failed; it is tried again."}
+	return taskstate.Failure{Code: CodeFailed, Cause: err.Error(), Message: "The workflow failed."}
 }

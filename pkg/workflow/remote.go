@@ -77,7 +77,7 @@ func Judge(answer *http.Response, body []byte, now time.Time, again, refused str
 	case status == http.StatusTooManyRequests, named && passes(status):
 		return &Failure{Code: CodeThrottle, Throttled: true, RetryAfter: after, Cause: cause, Message: "The service asks to wait."}
 	case passes(status):
-		return &Failure{Code: again, Cause: cause, Message: "The service does not do it now; it is tried again."}
+		return &Failure{Code: again, Cause: cause, Message: "The service does not do it now."}
 	}
 	return Permanent(refused, "The service refuses the request.", "%s", cause)
 }

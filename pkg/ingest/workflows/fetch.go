@@ -134,7 +134,7 @@ func failed(err error) error {
 	case errors.Is(err, ssrf.ErrProhibitedIP), errors.Is(err, ssrf.ErrProhibitedNetwork):
 		return forbidden("%s (INGEST_URL_NETWORKS names those that are allowed)", err)
 	}
-	return &workflow.Failure{Code: CodeURLFailed, Cause: err.Error(), Message: "The address could not be fetched; it is tried again."}
+	return &workflow.Failure{Code: CodeURLFailed, Cause: err.Error(), Message: "The address could not be fetched."}
 }
 
 // fetched marks errors of a body.

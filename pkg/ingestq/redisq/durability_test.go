@@ -1,6 +1,7 @@
 package redisq
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -31,10 +32,14 @@ func TestWhatRedisKeeps(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, want, got)
 	}
-	r.do(t, "ACL", "SETUSER", "default", "-config")
-	got, err := Keeps(t.Context(), r.raw, url)
-	require.NoError(t, err)
-	require.Equal(t, "unknown", got, "the server does not say")
+	for policy, want := range map[string]string{"allkeys-lru": "none", "noeviction": "unknown"} { // which a managed server says, but no more
+		r.do(t, "CONFIG", "SET", "maxmemory-policy", policy)
+		r.do(t, "ACL", "SETUSER", "default", "-config")
+		got, err := Keeps(t.Context(), r.raw, url)
+		require.NoError(t, err)
+		require.Equal(t, want, strings.Fields(got)[0], policy)
+		r.do(t, "ACL", "SETUSER", "default", "+config")
+	}
 }
 
 func TestWhatTheEmbeddedRedisKeeps(t *testing.T) {

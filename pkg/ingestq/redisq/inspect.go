@@ -3,7 +3,6 @@ package redisq
 import (
 	"context"
 	"fmt"
-	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -199,19 +198,20 @@ func keepsRank(level string) int {
 
 // keepsOne asks one server.
 func keepsOne(ctx context.Context, client rueidis.Client) (string, error) {
-	config := map[string]string{}
-	for _, pattern := range []string{"append*", "maxmemory-policy"} { // several at once are new in Redis 7
-		found, err := client.Do(ctx, client.B().ConfigGet().Parameter(pattern).Build()).AsStrMap()
-		if _, refused := rueidis.IsRedisErr(err); refused {
-			return "unknown", nil // managed servers hide their configuration
-		}
-		if err != nil {
-			return "", err
-		}
-		maps.Copy(config, found)
+	memory, err := client.Do(ctx, client.B().Info().Section("memory").Build()).ToString()
+	if _, refused := rueidis.IsRedisErr(err); err != nil && !refused {
+		return "", err
 	}
-	if policy := config["maxmemory-policy"]; strings.HasPrefix(policy, "allkeys-") {
+	if _, policy, _ := strings.Cut(memory, "\nmaxmemory_policy:"); strings.HasPrefix(policy, "allkeys-") {
+		policy, _, _ = strings.Cut(policy, "\r")
 		return fmt.Sprintf("none (maxmemory-policy %s evicts streams: set noeviction)", policy), nil
+	}
+	config, err := client.Do(ctx, client.B().ConfigGet().Parameter("append*").Build()).AsStrMap()
+	if _, refused := rueidis.IsRedisErr(err); refused {
+		return "unknown", nil // managed servers hide their configuration
+	}
+	if err != nil {
+		return "", err
 	}
 	return keeps(config["appendonly"], config["appendfsync"]), nil
 }

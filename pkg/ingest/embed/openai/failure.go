@@ -66,7 +66,7 @@ func (e *Embedder) failure(ctx context.Context, err error, asked bool) error {
 		return e.statusFailure(status, err, asked)
 	}
 	f := ingest.Transient(ingest.CodeEmbed, "%w", err)
-	f.Remedy = "The embedding service could not be reached or gave no usable answer; it is tried again."
+	f.Remedy = "The embedding service could not be reached or gave no usable answer."
 	return f
 }
 
@@ -91,7 +91,7 @@ func (e *Embedder) statusFailure(status *rest.StatusError, err error, asked bool
 	case status.Status == http.StatusNotFound, status.Status == http.StatusMethodNotAllowed:
 		f.Remedy = "The embedding service does not know this address: check EMBEDDING_BASE_URL and EMBEDDING_API."
 	default:
-		f.Remedy = "The embedding service failed; it is tried again."
+		f.Remedy = "The embedding service failed."
 	}
 	return f
 }

@@ -215,8 +215,8 @@ func TestTheKeyAndTheModelAreTheOperators(t *testing.T) {
 		"OpenAI's address":      {404, `{"error":{"message":"Invalid URL (POST /v2/embeddings)"}}`, false, "EMBEDDING_BASE_URL"},
 		"a method":              {405, `{"detail":"Method Not Allowed"}`, false, "EMBEDDING_BASE_URL"},
 		"an account":            {402, `{"error":{"message":"pay first"}}`, false, "quota"},
-		"a crash":               {500, `{"error":{"message":"the model has crashed"}}`, false, "tried again"},
-		"a server without it":   {502, ``, false, "tried again"},
+		"a crash":               {500, `{"error":{"message":"the model has crashed"}}`, false, "embedding service failed"},
+		"a server without it":   {502, ``, false, "embedding service failed"},
 		"a key that is too old": {401, ``, true, "EMBEDDING_API_KEY"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -108,7 +108,7 @@ func remedy(err error) string {
 	case strings.HasPrefix(code, classResources):
 		return "The Postgres server lacks disk space, memory or connections (max_connections; pool_max_conns in PGVECTOR_URL)."
 	case errors.Is(err, errBusy):
-		return "All connections to the vector store are in use; it is tried again. pool_max_conns in PGVECTOR_URL allows more."
+		return "All connections to the vector store are in use. pool_max_conns in PGVECTOR_URL allows more."
 	}
-	return "The vector store could not be reached; it is tried again."
+	return "The vector store could not be reached."
 }

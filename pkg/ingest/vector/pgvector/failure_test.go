@@ -74,21 +74,21 @@ func TestErrorTable(t *testing.T) {
 		permanent bool
 		remedy    string
 	}{
-		"connection lost":      {code: "08006", retry: true, remedy: "tried again"},
-		"server starting":      {code: "57P03", retry: true, remedy: "tried again"},
-		"server stops":         {code: "57P01", retry: true, remedy: "tried again"},
+		"connection lost":      {code: "08006", retry: true, remedy: "could not be reached"},
+		"server starting":      {code: "57P03", retry: true, remedy: "could not be reached"},
+		"server stops":         {code: "57P01", retry: true, remedy: "could not be reached"},
 		"too many connections": {code: "53300", retry: true, remedy: "max_connections"},
 		"disk full":            {code: "53100", remedy: "disk space"},
 		"out of memory":        {code: "53200", remedy: "memory"},
 		"standby":              {code: "25006", remedy: "primary"},
-		"deadlock":             {code: "40P01", retry: true, remedy: "tried again"},
-		"serialization":        {code: "40001", retry: true, remedy: "tried again"},
-		"lock wait":            {code: "55P03", retry: true, remedy: "tried again"},
-		"too slow":             {code: "57014", remedy: "tried again"},
+		"deadlock":             {code: "40P01", retry: true, remedy: "could not be reached"},
+		"serialization":        {code: "40001", retry: true, remedy: "could not be reached"},
+		"lock wait":            {code: "55P03", retry: true, remedy: "could not be reached"},
+		"too slow":             {code: "57014", remedy: "could not be reached"},
 		"wrong password":       {code: "28P01", remedy: "check PGVECTOR_URL"},
 		"no database":          {code: "3D000", remedy: "check PGVECTOR_URL"},
 		"no right":             {code: "42501", remedy: "lacks a right"},
-		"damaged":              {code: "XX001", remedy: "tried again"},
+		"damaged":              {code: "XX001", remedy: "could not be reached"},
 		"bad text":             {code: "22021", permanent: true, remedy: "refuses these rows"},
 		"too long":             {code: "54000", permanent: true, remedy: "refuses these rows"},
 	} {
@@ -114,7 +114,7 @@ func TestRefusedConnectionIsNamed(t *testing.T) {
 	const addr = "127.0.0.1:1" // nobody listens there
 	store := newStore(t, "postgres://user:p4ss%2Fw0rd@"+addr+"/db?sslmode=disable", nil)
 	for name, call := range calls(t.Context(), store, "base") {
-		f := requireTransient(t, call(), "tried again")
+		f := requireTransient(t, call(), "could not be reached")
 		require.ErrorContains(t, f, "pgvector: "+name+": ")
 		require.ErrorContains(t, f, "dial tcp "+addr+": connect: connection refused")
 		require.NotContains(t, f.Error(), "w0rd")
@@ -173,7 +173,7 @@ func TestServerKilledUnderWriters(t *testing.T) {
 	acknowledged := len(kept)
 	mu.Unlock()
 	require.Less(t, acknowledged, writers*each)
-	f := requireTransient(t, store.Upsert(ctx, base, vectortest.RandomRows(99, 100, 32, "v")), "tried again")
+	f := requireTransient(t, store.Upsert(ctx, base, vectortest.RandomRows(99, 100, 32, "v")), "could not be reached")
 	require.ErrorContains(t, f, "connect")
 	require.NoError(t, server.Restart(ctx))
 	close(again)

@@ -71,7 +71,7 @@ func (s *Store) failure(ctx context.Context, err error) error {
 		return s.statusFailure(status, err)
 	}
 	f := ingest.Transient(ingest.CodeVector, "%w", err)
-	f.Remedy = "The vector store could not be reached; it is tried again."
+	f.Remedy = "The vector store could not be reached."
 	return f
 }
 

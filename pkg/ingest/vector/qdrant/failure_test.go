@@ -154,7 +154,7 @@ func TestRefusedConnectionIsNamed(t *testing.T) {
 	const addr = "127.0.0.1:1" // nobody listens there
 	store := newStore(t, "http://user:p4ss@"+addr+"?key=s3cret", func(c *qdrant.Config) { c.APIKey = "k3y" })
 	for name, call := range calls(t.Context(), store, "base1") {
-		f := requireTransient(t, call(), "tried again")
+		f := requireTransient(t, call(), "could not be reached")
 		require.Regexp(t, `^(PUT|POST|GET|DELETE) http://`+addr+`/[^?@ ]*: dial tcp `+addr+`: connect: connection refused$`, f.Error(), name)
 	}
 }
@@ -200,7 +200,7 @@ func TestSlowServer(t *testing.T) {
 	defer close(end)
 	store := newStore(t, server.URL, func(c *qdrant.Config) { c.Timeout = time.Second })
 	for _, name := range []string{"upsert", "query"} {
-		f := requireTransient(t, calls(t.Context(), store, "b")[name](), "tried again")
+		f := requireTransient(t, calls(t.Context(), store, "b")[name](), "could not be reached")
 		require.ErrorContains(t, f, "no whole answer within 1s")
 	}
 	ctx, cancel := context.WithCancel(t.Context())
@@ -429,7 +429,7 @@ func TestServerKilledUnderWriters(t *testing.T) {
 	acknowledged := len(kept)
 	mu.Unlock()
 	require.Less(t, acknowledged, writers*each)
-	requireTransient(t, store.Upsert(ctx, base, vectortest.RandomRows(99, 100, 32, "v")), "tried again")
+	requireTransient(t, store.Upsert(ctx, base, vectortest.RandomRows(99, 100, 32, "v")), "could not be reached")
 	require.NoError(t, server.Restart(ctx))
 	close(again)
 	group.Wait()
@@ -615,7 +615,7 @@ func TestCutConnections(t *testing.T) {
 	store := newStore(t, "http://"+listener.Addr().String(), nil)
 	undisturbed(func() {
 		cut.Store(0)
-		requireTransient(t, store.Delete(t.Context(), "b", []string{"a"}), "tried again")
+		requireTransient(t, store.Delete(t.Context(), "b", []string{"a"}), "could not be reached")
 	})
 	require.GreaterOrEqual(t, cut.Load(), int64(3))
 	require.NoError(t, listener.Close())

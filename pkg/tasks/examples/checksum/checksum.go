@@ -111,7 +111,7 @@ func (m *meter) Write(p []byte) (int, error) {
 
 // Classify implements taskrun.Handler.
 func (Handler) Classify(err error) taskstate.Failure {
-	f := taskstate.Failure{Code: CodeRead, Cause: err.Error(), Message: "The file could not be read; it is tried again."}
+	f := taskstate.Failure{Code: CodeRead, Cause: err.Error(), Message: "The file could not be read."}
 	switch {
 	case errors.Is(err, errPayload):
 		f.Code, f.Permanent, f.Message = CodeBadPayload, true, "The task names no file."
