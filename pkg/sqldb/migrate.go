@@ -83,21 +83,29 @@ func (d *Database) MigrateDown(ctx context.Context, to int) error {
 	})
 }
 
-// MigrationStatus returns every migration that this program knows, oldest first.
-// Errors as Migrate.
+// MigrationStatus returns every migration that this program knows, oldest first. It writes nothing and takes no lock: services
+// need no right to change the schema.
+// Errors: ErrChecksum, ErrSchemaAhead, the database's own.
 func (d *Database) MigrationStatus(ctx context.Context) ([]MigrationState, error) {
-	var out []MigrationState
-	err := d.migrating(ctx, func(m *migrator) error {
-		for i, k := range m.known {
-			state := MigrationState{Version: k.Version, Name: k.Name}
-			if i < len(m.applied) {
-				state.AppliedAt = m.applied[i].at
-			}
-			out = append(out, state)
+	m, err := d.migrator(ctx)
+	if err != nil {
+		return nil, err
+	}
+	there, err := m.tableIsThere(ctx)
+	if err == nil && there {
+		m.applied, err = m.read(ctx)
+	}
+	if err = errors.Join(err, m.compare(), m.conn.Close()); err != nil {
+		return nil, err
+	}
+	out := make([]MigrationState, len(m.known))
+	for i, k := range m.known {
+		out[i] = MigrationState{Version: k.Version, Name: k.Name}
+		if i < len(m.applied) {
+			out[i].AppliedAt = m.applied[i].at
 		}
-		return nil
-	})
-	return out, err
+	}
+	return out, nil
 }
 
 // CheckSchema returns nil when the schema is the one of this program.
@@ -134,19 +142,31 @@ type migrator struct {
 
 // migrating runs f with the runner's lock. On SQLite the lock is an exclusive transaction around everything.
 func (d *Database) migrating(ctx context.Context, f func(m *migrator) error) (err error) {
-	conn, err := d.backend.DB.Conn(ctx)
+	m, err := d.migrator(ctx)
 	if err != nil {
-		return fmt.Errorf("migrate: %w", err)
+		return err
 	}
-	m := &migrator{Database: d, conn: conn}
 	unlock, err := m.lock(ctx)
 	if err != nil {
-		return errors.Join(fmt.Errorf("migrate: %w", err), conn.Close())
+		return errors.Join(fmt.Errorf("migrate: %w", err), m.conn.Close())
 	}
-	if err = m.compare(ctx); err == nil {
+	if err = m.begin(ctx); err == nil {
 		err = f(m)
 	}
-	return errors.Join(err, unlock(err), conn.Close())
+	return errors.Join(err, unlock(err), m.conn.Close())
+}
+
+// migrator takes a connection, without the lock, and loads what is known.
+func (d *Database) migrator(ctx context.Context) (*migrator, error) {
+	known, err := migrations.Load(d.Dialect())
+	if err != nil {
+		return nil, err
+	}
+	conn, err := d.backend.DB.Conn(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("migrate: %w", err)
+	}
+	return &migrator{Database: d, conn: conn, known: known}, nil
 }
 
 // lock takes the runner's lock; the answer gives it back.
@@ -196,21 +216,36 @@ func (m *migrator) end(ctx context.Context, failed error) error {
 	return err
 }
 
-// compare reads what is applied, from a table that it makes where it is missing, and checks it against the files.
-func (m *migrator) compare(ctx context.Context) error {
-	table, err := migrations.SchemaTable(m.Dialect())
+// begin makes the runner's own table where it is missing, and reads and checks what is applied.
+func (m *migrator) begin(ctx context.Context) error {
+	there, err := m.tableIsThere(ctx)
 	if err != nil {
 		return err
 	}
-	if _, err = m.conn.ExecContext(ctx, table); err != nil {
-		return err
-	}
-	if m.known, err = migrations.Load(m.Dialect()); err != nil {
-		return err
+	if !there {
+		table, err := migrations.SchemaTable(m.Dialect())
+		if err != nil {
+			return err
+		}
+		if _, err = m.conn.ExecContext(ctx, table); err != nil {
+			return err
+		}
 	}
 	if m.applied, err = m.read(ctx); err != nil {
 		return err
 	}
+	return m.compare()
+}
+
+// tableIsThere tells whether schema_migrations is.
+func (m *migrator) tableIsThere(ctx context.Context) (bool, error) {
+	var n int
+	err := m.conn.QueryRowContext(ctx, m.queries.Get("MigrationsThere")).Scan(&n)
+	return n > 0, wrap("look for schema_migrations", err)
+}
+
+// compare checks what is applied against the files.
+func (m *migrator) compare() error {
 	for i, a := range m.applied {
 		switch {
 		case i >= len(m.known) || a.Version > m.known[len(m.known)-1].Version:

@@ -4,6 +4,8 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+	"path"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -13,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/millweir/millweir/migrations"
+	"github.com/millweir/millweir/pkg/labserver"
 	"github.com/millweir/millweir/pkg/sqldb"
 	"github.com/millweir/millweir/pkg/taskstate"
 	"github.com/millweir/millweir/pkg/taskstore"
@@ -92,6 +95,50 @@ func TestMigrateUpDownUp(t *testing.T) {
 			next, err := s.Moment(ctx)
 			require.NoError(t, err)
 			require.NotEqual(t, m.Epoch, next.Epoch)
+		})
+	}
+}
+
+// A service may be a user of the database who can read and write rows, and no more: another one changes the schema.
+func TestServicesNeedNoRightToChangeTheSchema(t *testing.T) {
+	t.Parallel()
+	for name, on := range map[string]struct {
+		server   func(testing.TB) *labserver.Server
+		database func(testing.TB) string
+		config   func(address string) taskstore.Config
+		user     string
+		rights   string
+	}{
+		"mysql": {
+			labserver.MariaDB, labserver.MySQLDatabase, func(address string) taskstore.Config { return taskstore.Config{MySQLDSN: address} },
+			"CREATE USER plain@'%' IDENTIFIED BY 'pw'", "GRANT SELECT, INSERT, UPDATE, DELETE ON DATABASE.* TO plain@'%'",
+		},
+		"postgres": {
+			labserver.Postgres, labserver.PostgresDatabase, func(address string) taskstore.Config { return taskstore.Config{DatabaseURL: address} },
+			"CREATE ROLE plain LOGIN PASSWORD 'pw'", "GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA public TO plain",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			address, ctx := on.database(t), t.Context()
+			database, _, _ := strings.Cut(path.Base(address), "?")
+			grant := func() {
+				require.NoError(t, on.server(t).SQL(ctx, database, strings.ReplaceAll(on.rights, "DATABASE", database)))
+			}
+			require.NoError(t, on.server(t).SQL(ctx, "", on.user))
+			grant()
+			s := open(t, on.config(regexp.MustCompile(`[^/@]+@`).ReplaceAllString(address, "plain:pw@")))
+			require.ErrorIs(t, s.CheckSchema(ctx), sqldb.ErrSchemaBehind)
+			_, err := s.Migrate(ctx)
+			require.Error(t, err)
+			migrated(t, on.config(address))
+			grant()
+			require.NoError(t, s.CheckSchema(ctx))
+			ids := submitted(t, s, 2)
+			require.NoError(t, claimedBy(t, s, "p/1", nil, ids...)[0].Err)
+			page, err := s.List(ctx, taskstate.System(), taskstate.Query{Limit: 2})
+			require.NoError(t, err)
+			require.Len(t, page.Tasks, 2)
 		})
 	}
 }

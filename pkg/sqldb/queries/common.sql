@@ -31,3 +31,8 @@ WHERE version = ?
 INSERT INTO timeline (id, value)
 SELECT 1, ?
 WHERE NOT EXISTS (SELECT 1 FROM timeline)
+
+-- name: MigrationsThere
+SELECT COUNT(*)
+FROM sqlite_master
+WHERE type = 'table' AND name = 'schema_migrations'

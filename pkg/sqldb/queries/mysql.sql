@@ -5,6 +5,11 @@ SELECT GET_LOCK(CONCAT('millweir.migrate.', LEFT(DATABASE(), 40)), 60)
 -- name: MigrateUnlock
 DO RELEASE_LOCK(CONCAT('millweir.migrate.', LEFT(DATABASE(), 40)))
 
+-- name: MigrationsThere
+SELECT COUNT(*)
+FROM information_schema.tables
+WHERE table_schema = DATABASE() AND table_name = 'schema_migrations'
+
 -- Those of the collations that this server has.
 -- name: MigrateCollations
 SELECT collation_name
