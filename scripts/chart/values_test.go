@@ -199,6 +199,19 @@ func TestJobsComeFirst(t *testing.T) {
 	}
 }
 
+// TestMigrationsMayBeAnotherUsers: the services need no right to change the schema.
+func TestMigrationsMayBeAnotherUsers(t *testing.T) {
+	for _, values := range []string{minimal, fullValues(t)} {
+		all := objects(t, "mill", values, "migrations.existingSecret=schema-owner")
+		for _, v := range jobs(all)["migrate"].Spec.Template.Spec.Containers[0].Env {
+			if v.ValueFrom != nil {
+				require.Equal(t, "schema-owner", v.ValueFrom.SecretKeyRef.Name)
+			}
+		}
+		require.False(t, slices.ContainsFunc(all, func(o runtime.Object) bool { return id(t, o) == "Secret/mill-millweir-migrate" }))
+	}
+}
+
 // TestTopicsAreSomebodysWork: who does not have them made is told what must be there.
 func TestTopicsAreSomebodysWork(t *testing.T) {
 	for values, told := range map[string]bool{minimal: false, kafka: true, bothRoads: false} {

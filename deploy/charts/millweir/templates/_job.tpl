@@ -1,12 +1,14 @@
 {{/* A command of millweir before the release is installed or upgraded. Takes (root, name, args, values, given, plain, secret):
-     settings that are plain or secret, by name, and what values say about them. */}}
+     settings that are plain or secret, by name, and what values say about them; and existingSecret where the
+     secret ones are not the services'. */}}
 {{- define "millweir.job" -}}
 {{- $root := .root -}}
 {{- $given := .given -}}
 {{- $secret := .secret -}}
 {{- $full := printf "%s-%s" (include "millweir.fullname" .root) .name -}}
 {{- $labels := include "millweir.labels" (dict "root" .root "component" .name) -}}
-{{- if .root.Values.secret.create }}
+{{- $own := get . "existingSecret" }}
+{{- if and .root.Values.secret.create (not $own) }}
 # Hooks run before the release's own Secret is there: this one lives as long as the Job and holds what the Job needs only.
 apiVersion: v1
 kind: Secret
@@ -62,7 +64,7 @@ spec:
             - name: {{ $setting }}
               value: {{ include "millweir.text" (get $given $setting) | quote }}
             {{- else if has $setting $secret }}
-            {{- include "millweir.secretVariable" (dict "name" $setting "secret" (ternary $full (include "millweir.secretName" $root) $root.Values.secret.create)) | nindent 12 }}
+            {{- include "millweir.secretVariable" (dict "name" $setting "secret" (default (ternary $full (include "millweir.secretName" $root) $root.Values.secret.create) $own)) | nindent 12 }}
             {{- end }}
             {{- end }}
             {{- with .root.Values.extraEnv }}
