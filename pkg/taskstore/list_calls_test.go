@@ -253,11 +253,13 @@ func TestListsOfRareTasksReadFewRows(t *testing.T) {
 		_, err = s.DB().ExecContext(ctx, statement)
 		require.NoError(t, err)
 	}
+	idle := handlerReads(t, s)
 	before = handlerReads(t, s)
+	look := before - idle // MySQL counts what reads its counters: three hundred
 	page, err = s.List(ctx, taskstate.Scope{UserID: "u2", Role: taskstate.RoleUser}, taskstate.Query{Statuses: []taskstate.Status{taskstate.StatusSucceeded}, Limit: rare})
 	require.NoError(t, err)
 	require.Empty(t, page.Tasks)
-	require.LessOrEqual(t, handlerReads(t, s)-before, int64(1_000)) // MySQL counts 300 for the look itself
+	require.LessOrEqual(t, handlerReads(t, s)-before-look, int64(300))
 	_, err = s.DB().ExecContext(ctx, `UPDATE ingest_task_body SET created_at = created_at +
 		INTERVAL CONCAT(SUBSTR(id, 8, 1), SUBSTR(id, 10, 1), SUBSTR(id, 18, 1), SUBSTR(id, 23, 1), RIGHT(id, 1)) MICROSECOND`)
 	require.NoError(t, err)
