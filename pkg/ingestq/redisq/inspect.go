@@ -198,12 +198,11 @@ func keepsRank(level string) int {
 
 // keepsOne asks one server.
 func keepsOne(ctx context.Context, client rueidis.Client) (string, error) {
-	memory, err := client.Do(ctx, client.B().Info().Section("memory").Build()).ToString()
+	policy, err := infoField(ctx, client, "memory", "maxmemory_policy")
 	if _, refused := rueidis.IsRedisErr(err); err != nil && !refused {
 		return "", err
 	}
-	if _, policy, _ := strings.Cut(memory, "\nmaxmemory_policy:"); strings.HasPrefix(policy, "allkeys-") {
-		policy, _, _ = strings.Cut(policy, "\r")
+	if strings.HasPrefix(policy, "allkeys-") {
 		return fmt.Sprintf("none (maxmemory-policy %s evicts streams: set noeviction)", policy), nil
 	}
 	config, err := client.Do(ctx, client.B().ConfigGet().Parameter("append*").Build()).AsStrMap()

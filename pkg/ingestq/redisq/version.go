@@ -17,14 +17,23 @@ func Version(ctx context.Context, client rueidis.Client, rawURL string) (product
 	}
 	call, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	text, err := client.Do(call, client.B().Info().Section("server").Build()).ToString()
+	version, err = infoField(call, client, "server", "redis_version")
 	if err != nil {
 		return "", "", failure(ctx, "ask for the server's version", err)
 	}
+	return "Redis", version, nil
+}
+
+// infoField is a field of a section of INFO; empty: the server does not name it.
+func infoField(ctx context.Context, client rueidis.Client, section, field string) (string, error) {
+	text, err := client.Do(ctx, client.B().Info().Section(section).Build()).ToString()
+	if err != nil {
+		return "", err
+	}
 	for line := range strings.Lines(text) {
-		if v, found := strings.CutPrefix(strings.TrimSpace(line), "redis_version:"); found {
-			return "Redis", v, nil
+		if value, found := strings.CutPrefix(strings.TrimSpace(line), field+":"); found {
+			return value, nil
 		}
 	}
-	return "Redis", "", nil
+	return "", nil
 }
