@@ -91,11 +91,8 @@ func (d *Database) MigrationStatus(ctx context.Context) ([]MigrationState, error
 	if err != nil {
 		return nil, err
 	}
-	there, err := m.tableIsThere(ctx)
-	if err == nil && there {
-		m.applied, err = m.read(ctx)
-	}
-	if err = errors.Join(err, m.compare(), m.conn.Close()); err != nil {
+	_, err = m.load(ctx)
+	if err = errors.Join(err, m.conn.Close()); err != nil {
 		return nil, err
 	}
 	out := make([]MigrationState, len(m.known))
@@ -216,45 +213,38 @@ func (m *migrator) end(ctx context.Context, failed error) error {
 	return err
 }
 
-// begin makes the runner's own table where it is missing, and reads and checks what is applied.
+// begin is load, and makes the runner's own table where it is missing.
 func (m *migrator) begin(ctx context.Context) error {
-	there, err := m.tableIsThere(ctx)
+	there, err := m.load(ctx)
+	if err != nil || there {
+		return err
+	}
+	table, err := migrations.SchemaTable(m.Dialect())
 	if err != nil {
 		return err
 	}
-	if !there {
-		table, err := migrations.SchemaTable(m.Dialect())
-		if err != nil {
-			return err
-		}
-		if _, err = m.conn.ExecContext(ctx, table); err != nil {
-			return err
-		}
+	_, err = m.conn.ExecContext(ctx, table)
+	return err
+}
+
+// load reads what is applied and checks it against the files; there tells whether schema_migrations is.
+func (m *migrator) load(ctx context.Context) (there bool, err error) {
+	var n int
+	if err := m.conn.QueryRowContext(ctx, m.queries.Get("MigrationsThere")).Scan(&n); err != nil || n == 0 {
+		return false, wrap("look for schema_migrations", err)
 	}
 	if m.applied, err = m.read(ctx); err != nil {
-		return err
+		return true, err
 	}
-	return m.compare()
-}
-
-// tableIsThere tells whether schema_migrations is.
-func (m *migrator) tableIsThere(ctx context.Context) (bool, error) {
-	var n int
-	err := m.conn.QueryRowContext(ctx, m.queries.Get("MigrationsThere")).Scan(&n)
-	return n > 0, wrap("look for schema_migrations", err)
-}
-
-// compare checks what is applied against the files.
-func (m *migrator) compare() error {
 	for i, a := range m.applied {
 		switch {
 		case i >= len(m.known) || a.Version > m.known[len(m.known)-1].Version:
-			return fmt.Errorf("%w: it has %03d_%s", ErrSchemaAhead, a.Version, a.Name)
+			return true, fmt.Errorf("%w: it has %03d_%s", ErrSchemaAhead, a.Version, a.Name)
 		case a.Version != m.known[i].Version || a.Checksum != m.known[i].Checksum:
-			return fmt.Errorf("%w: %03d_%s", ErrChecksum, a.Version, a.Name)
+			return true, fmt.Errorf("%w: %03d_%s", ErrChecksum, a.Version, a.Name)
 		}
 	}
-	return nil
+	return true, nil
 }
 
 // read reads schema_migrations.
