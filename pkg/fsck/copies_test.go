@@ -30,7 +30,7 @@ func newMirrored(t *testing.T, w *world) *mirrored {
 	server := labserver.RabbitMQ(t)
 	m := &mirrored{world: w, cfg: mirror.NewDefaultConfig(server.URL(""))}
 	own := "f" + strings.ToLower(rand.Text()[:8]) + "."
-	m.cfg.Exchange, m.cfg.Queue, m.cfg.RoutingKey, m.cfg.Lock, m.cfg.DLX = own+"durable", own+"quorum", own+"key", own+"mirror", own+"dlx"
+	m.cfg.Exchange, m.cfg.Queue, m.cfg.RoutingKey, m.cfg.DLX = own+"durable", own+"quorum", own+"key", own+"dlx"
 	var err error
 	m.conn, err = amqp.Dial(server.URL(""))
 	require.NoError(t, err)

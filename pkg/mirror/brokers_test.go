@@ -122,14 +122,14 @@ func TestABrokenExporterShowsNothing(t *testing.T) {
 		}),
 		"endless": serve(func(w http.ResponseWriter, r *http.Request) {
 			for r.Context().Err() == nil {
-				_, _ = io.WriteString(w, "# nothing\n")
+				_, _ = io.WriteString(w, strings.Repeat("# nothing\n", 1000))
 			}
 		}),
 	} {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()
 			bad := *w
-			bad.t, bad.cfg.MetricsURLs, bad.cfg.Lock = t, []string{url}, w.cfg.Lock+what
+			bad.t, bad.cfg.MetricsURLs, bad.tasks = t, []string{url}, openStore(t, taskstoretest.SQLite(t))
 			m := bad.start()
 			m.knows(0)
 			require.Empty(t, m.figures())

@@ -24,7 +24,6 @@ type Config struct {
 	DeliveryLimit  int           // RABBITMQ_DELIVERY_LIMIT
 	QueueMaxLength int           // RABBITMQ_QUEUE_MAX_LENGTH: the publisher stops 1,000 below it
 	Overflow       string        // RABBITMQ_QUEUE_OVERFLOW
-	Lock           string        // the exclusive queue of the mirror that acts
 	AuditStream    string        // RABBITMQ_AUDIT_STREAM: a stream that gets every change of every task; empty: none
 	AuditDays      int           // RABBITMQ_AUDIT_DAYS: how long it keeps them
 	MetricsURLs    []string      // RABBITMQ_METRICS_URLS: the brokers' exporters, http://host:15692 each; empty: none is read
@@ -42,7 +41,7 @@ func NewDefaultConfig(url string) Config {
 	return Config{
 		URL: url, Exchange: "rise.tasks.durable", Queue: "rise.tasks.quorum", RoutingKey: "rise.tasks", DLX: "rise.tasks.dlx", Prefetch: 50,
 		PublishTimeout: 3 * time.Second, PublishRetries: 3, DeliveryLimit: 5, QueueMaxLength: 500_000, Overflow: rejectPublish,
-		Lock: "rise.tasks.mirror", AuditDays: 30,
+		AuditDays: 30,
 	}
 }
 

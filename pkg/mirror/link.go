@@ -27,9 +27,6 @@ const (
 	heartbeat = 10 * time.Second      // a connection without an answer for two of these is closed
 )
 
-// errStandby says that another mirror holds the exclusive queue.
-var errStandby = errors.New("another stream-mirror acts")
-
 // link is one connection to RabbitMQ with the topology of the copies.
 type link struct {
 	cfg  Config
@@ -148,21 +145,6 @@ func code(err error) int {
 		return e.Code
 	}
 	return 0
-}
-
-// lock declares the exclusive queue of the mirror that acts. errStandby: another connection holds it.
-func (l *link) lock() error {
-	err := l.once(func(ch *amqp.Channel) error {
-		_, err := ch.QueueDeclare(l.cfg.Lock, false, false, true, false, nil)
-		return err
-	})
-	switch code(err) {
-	case amqp.ResourceLocked:
-		return errStandby
-	case amqp.AccessRefused:
-		return fmt.Errorf("the user of RABBITMQ_URL may not declare the queue %s, by which one stream-mirror acts: grant it configure on that name: %w", l.cfg.Lock, err)
-	}
-	return wrap("declare the exclusive queue", err)
 }
 
 // there reports whether the queue of the copies is.

@@ -11,8 +11,10 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/prometheus/client_golang/prometheus"
+	amqp "github.com/rabbitmq/amqp091-go"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/millweir/millweir/pkg/ingestq"
 	"github.com/millweir/millweir/pkg/pause"
 	"github.com/millweir/millweir/pkg/taskstate"
 	"github.com/millweir/millweir/pkg/telemetry"
@@ -22,8 +24,12 @@ const (
 	firstRedial  = 250 * time.Millisecond
 	mostRedial   = 30 * time.Second
 	standbyEvery = time.Second // how often one that stands by tries to act
+	renewEvery   = leaseTime / 3
 	logEvery     = time.Minute // of a line that is repeated
 )
+
+// errStandby says that another mirror has the lease.
+var errStandby = errors.New("another stream-mirror acts")
 
 // Deps are the parts of a Mirror.
 type Deps struct {
@@ -38,6 +44,7 @@ type Deps struct {
 type Mirror struct {
 	cfg     Config
 	d       Deps
+	name    string // of this start, as the lease has it
 	rows    *rows
 	log     *telemetry.Repeated
 	metrics *metrics
@@ -57,7 +64,7 @@ func New(cfg Config, d Deps) (*Mirror, error) {
 		return nil, errors.New("mirror: a database, a logger and a clock are needed")
 	}
 	m := &Mirror{
-		cfg: cfg, d: d, rows: newRows(d.DB), log: telemetry.NewRepeated(d.Log, logEvery, d.Clock), metrics: newMetrics(d.Metrics, d.Clock),
+		cfg: cfg, d: d, name: ingestq.MemberName(), rows: newRows(d.DB), log: telemetry.NewRepeated(d.Log, logEvery, d.Clock), metrics: newMetrics(d.Metrics, d.Clock),
 		problem: errors.New("not connected yet"),
 	}
 	if d.Metrics != nil && len(cfg.MetricsURLs) > 0 {
@@ -101,6 +108,10 @@ func (m *Mirror) Run(ctx context.Context) error {
 		if worked {
 			wait.Reset()
 		}
+		if errors.Is(err, errStandby) {
+			m.d.Log.Warn("mirror: acts no more", slog.String("reason", err.Error()))
+			continue
+		}
 		m.set("", err)
 		m.metrics.count([]sent{{result: failed}})
 		m.log.Log(ctx, slog.LevelWarn, "connection", "mirror: no connection; tasks run on without copies",
@@ -117,22 +128,13 @@ func (m *Mirror) connected(ctx context.Context) (worked bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	defer l.close()
 	closed := l.closed()
-	for {
-		err := l.lock()
-		if err == nil {
-			break
-		}
-		if !errors.Is(err, errStandby) {
-			return worked, err
-		}
-		worked = true
-		m.set("stands by: "+err.Error(), nil)
-		m.log.Log(ctx, slog.LevelInfo, "standby", "mirror: stands by", slog.String("reason", err.Error()))
-		if !pause.For(ctx, standbyEvery) {
-			return worked, nil
-		}
+	defer func() {
+		l.close()
+		m.leave(ctx)
+	}()
+	if worked, err = m.standBy(ctx, closed); err != nil || ctx.Err() != nil {
+		return worked, err
 	}
 	warning, err := l.declare()
 	if err != nil {
@@ -149,14 +151,12 @@ func (m *Mirror) connected(ctx context.Context) (worked bool, err error) {
 	group.Go(func() error {
 		select {
 		case reason := <-closed:
-			if reason == nil {
-				return errors.New("the connection was closed")
-			}
-			return fmt.Errorf("the connection ended: %w", reason)
+			return ended(reason)
 		case <-groupCtx.Done():
 			return nil
 		}
 	})
+	group.Go(func() error { return m.renew(groupCtx) })
 	group.Go(func() error { return newPublisher(s).run(groupCtx) })
 	group.Go(func() error { return newDrainer(s).run(groupCtx) })
 	if m.cfg.AuditStream != "" {
@@ -164,6 +164,62 @@ func (m *Mirror) connected(ctx context.Context) (worked bool, err error) {
 	}
 	err = group.Wait()
 	return worked || s.acted.Load(), err
+}
+
+// ended says why a connection ended.
+func ended(reason *amqp.Error) error {
+	if reason == nil {
+		return errors.New("the connection was closed")
+	}
+	return fmt.Errorf("the connection ended: %w", reason)
+}
+
+// standBy returns when this mirror has the lease, or with ctx; worked says that it has stood by. Its error is the connection's.
+func (m *Mirror) standBy(ctx context.Context, closed <-chan *amqp.Error) (worked bool, err error) {
+	again := time.NewTicker(standbyEvery)
+	defer again.Stop()
+	for {
+		switch holder, err := m.rows.take(ctx, m.name); {
+		case err != nil:
+			m.databaseAway(ctx, err)
+			m.set("", err)
+		case holder == m.name:
+			return worked, nil
+		default:
+			worked = true
+			m.set(fmt.Sprintf("stands by: the stream-mirror %s acts", holder), nil)
+			m.log.Log(ctx, slog.LevelInfo, "standby", "mirror: stands by", slog.String("acts", holder))
+		}
+		select {
+		case reason := <-closed:
+			return worked, ended(reason)
+		case <-ctx.Done():
+			return worked, nil
+		case <-again.C:
+		}
+	}
+}
+
+// renew keeps the lease until ctx ends. errStandby: another mirror has it. While the database is away nobody gets it.
+func (m *Mirror) renew(ctx context.Context) error {
+	for pause.For(ctx, renewEvery) {
+		holder, err := m.rows.take(ctx, m.name)
+		if err != nil {
+			m.databaseAway(ctx, err)
+		} else if holder != m.name {
+			return fmt.Errorf("%w: %s, which took the lease after it had ended", errStandby, holder)
+		}
+	}
+	return nil
+}
+
+// leave ends the lease, so that another mirror acts at once; without a database, when it has ended by itself.
+func (m *Mirror) leave(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTime)
+	defer cancel()
+	if err := m.rows.leave(ctx, m.name); err != nil {
+		m.databaseAway(ctx, err)
+	}
 }
 
 // acts says that the queue has answered.
@@ -246,8 +302,8 @@ func (s *session) note(ctx context.Context, all []sent) {
 }
 
 // databaseAway logs that the database does not answer.
-func (s *session) databaseAway(ctx context.Context, err error) {
+func (m *Mirror) databaseAway(ctx context.Context, err error) {
 	if ctx.Err() == nil {
-		s.log.Log(ctx, slog.LevelWarn, "database", "mirror: the database is away", slog.String("error", telemetry.Redact(err.Error())))
+		m.log.Log(ctx, slog.LevelWarn, "database", "mirror: the database is away", slog.String("error", telemetry.Redact(err.Error())))
 	}
 }

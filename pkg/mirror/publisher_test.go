@@ -23,7 +23,7 @@ func opened(t *testing.T, db taskstate.Database) *session {
 	t.Helper()
 	cfg := NewDefaultConfig(labserver.RabbitMQ(t).URL(""))
 	own := "t" + rand.Text()[:8] + "."
-	cfg.Exchange, cfg.Queue, cfg.RoutingKey, cfg.Lock, cfg.DLX = own+"durable", own+"quorum", own+"key", own+"mirror", own+"dlx"
+	cfg.Exchange, cfg.Queue, cfg.RoutingKey, cfg.DLX = own+"durable", own+"quorum", own+"key", own+"dlx"
 	m, err := New(cfg, Deps{DB: db, Name: "test", Log: slog.New(slog.DiscardHandler), Clock: time.Now})
 	require.NoError(t, err)
 	l, err := dial(t.Context(), cfg, "test")

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/google/uuid"
 
@@ -20,6 +21,8 @@ var statements embed.FS
 const (
 	mostRows   = 500 // of one statement by ids, and of one batch of copies
 	mostReason = 500 // characters of mirror_failure.reason
+
+	leaseTime = 6 * time.Second // of the mirror that acts
 )
 
 // unfinished reports whether a task in a status has a copy.
@@ -148,4 +151,25 @@ func (r *rows) failures(ctx context.Context, after string, n int) (ids []uuid.UU
 		}
 	}
 	return ids, last, err
+}
+
+// take gives the lease of the mirror that acts to one, or renews it, unless another has it; it returns who has it then.
+func (r *rows) take(ctx context.Context, one string) (holder string, err error) {
+	err = r.db.InTx(ctx, func(ctx context.Context, tx taskstate.Tx, m taskstate.DBClock) error {
+		until := m.Now.Add(leaseTime)
+		if _, err := tx.ExecContext(ctx, r.q.Get("LeaseTake"), one, until, one, m.Now, until.Add(leaseTime)); err != nil {
+			return err
+		}
+		return tx.QueryRowContext(ctx, r.q.Get("LeaseHolder")).Scan(&holder)
+	})
+	return holder, wrap("take the lease of the mirror that acts", err)
+}
+
+// leave ends the lease of one, if it has it.
+func (r *rows) leave(ctx context.Context, one string) error {
+	err := r.db.InTx(ctx, func(ctx context.Context, tx taskstate.Tx, m taskstate.DBClock) error {
+		_, err := tx.ExecContext(ctx, r.q.Get("LeaseLeave"), m.Now, one)
+		return err
+	})
+	return wrap("end the lease of the mirror that acts", err)
 }

@@ -17,6 +17,7 @@ import (
 
 	"github.com/millweir/millweir/pkg/labserver"
 	"github.com/millweir/millweir/pkg/mirror"
+	"github.com/millweir/millweir/pkg/sqldb"
 	_ "github.com/millweir/millweir/pkg/sqldb/dialects" // all of them
 	"github.com/millweir/millweir/pkg/taskstate"
 	"github.com/millweir/millweir/pkg/taskstore"
@@ -58,7 +59,7 @@ func newWorld(t testing.TB, server *labserver.Server, address string) *world {
 	t.Helper()
 	w := &world{t: t, server: server, tasks: openStore(t, address), cfg: mirror.NewDefaultConfig(server.URL(""))}
 	own := "t" + strings.ToLower(rand.Text()[:8]) + "."
-	w.cfg.Exchange, w.cfg.Queue, w.cfg.RoutingKey, w.cfg.Lock = own+"durable", own+"quorum", own+"key", own+"mirror"
+	w.cfg.Exchange, w.cfg.Queue, w.cfg.RoutingKey = own+"durable", own+"quorum", own+"key"
 	w.cfg.DLX = own + "dlx"
 	w.dial()
 	return w
@@ -160,6 +161,25 @@ func (r *running) knows(n int) {
 		_, covered := r.gauge("mirror_lag_seconds")
 		return shown && covered && int(copies) == n && missing == 0
 	})
+}
+
+// standsBy waits until the mirror says that another one acts.
+func (r *running) standsBy() {
+	r.w.t.Helper()
+	r.w.eventually("it stands by", func() bool {
+		warning, err := r.Health()
+		return err == nil && strings.Contains(warning, "stands by")
+	})
+}
+
+// lease gives the lease of the mirror that acts to a mirror that is not there.
+func (w *world) lease(holder string, lasts time.Duration) {
+	w.t.Helper()
+	require.NoError(w.t, w.tasks.InTx(w.t.Context(), func(ctx context.Context, tx taskstate.Tx, m taskstate.DBClock) error {
+		query := sqldb.Rebind(sqldb.Dialect(w.tasks.Dialect()), "UPDATE mirror_lease SET holder = ?, lease_until = ?")
+		_, err := tx.ExecContext(ctx, query, holder, m.Now.Add(lasts))
+		return err
+	}))
 }
 
 func (w *world) eventually(what string, cond func() bool) {

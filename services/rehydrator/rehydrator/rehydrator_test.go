@@ -132,9 +132,7 @@ func (s *site) running(run func(ctx context.Context) error) (stop func()) {
 // mirror runs a mirror.
 func (s *site) mirror() (stop func()) {
 	s.t.Helper()
-	cfg := s.settings.Rabbit.Config()
-	cfg.Lock = cfg.Queue + ".mirror"
-	m, err := mirror.New(cfg, mirror.Deps{DB: s.parts.Store, Name: "mirror", Log: slog.New(slog.DiscardHandler), Clock: time.Now})
+	m, err := mirror.New(s.settings.Rabbit.Config(), mirror.Deps{DB: s.parts.Store, Name: "mirror", Log: slog.New(slog.DiscardHandler), Clock: time.Now})
 	require.NoError(s.t, err)
 	return s.running(m.Run)
 }
