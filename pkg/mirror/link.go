@@ -21,6 +21,7 @@ const (
 	dialTime  = 10 * time.Second      // of a connection with its handshake
 	closeTime = time.Second           // of an orderly goodbye
 	callTime  = 5 * time.Second       // of a question, beyond what a task's tries may take: see patience
+	bindTime  = time.Second           // until a binding is no longer waited for
 	idle      = 20 * time.Millisecond // without a copy, until the queue is asked whether it is empty
 	gather    = time.Millisecond      // for more copies of a batch
 	mostTaken = 8 << 20               // bytes of a batch
@@ -36,6 +37,7 @@ type link struct {
 	mu      sync.Mutex
 	blocked string // why the broker takes no messages now; empty: it does
 	watched chan struct{}
+	binds   sync.WaitGroup // under way, maybe until the connection ends
 }
 
 // dial connects; close it. ctx is of the attempt: what is under way when a process ends is ended before its connection. The error has no password in it.
@@ -104,6 +106,7 @@ func (l *link) end() {
 func (l *link) close() {
 	l.end()
 	<-l.watched
+	l.binds.Wait()
 }
 
 // closed is told why the connection ended.
@@ -127,15 +130,18 @@ func (l *link) limited(f func() error) error {
 
 // once runs f on a channel of its own: an error of a declaration closes the channel.
 func (l *link) once(f func(ch *amqp.Channel) error) error {
-	return l.limited(func() error {
-		ch, err := l.conn.Channel()
-		if err != nil {
-			return err
-		}
-		err = f(ch)
-		_ = ch.Close()
+	return l.limited(func() error { return l.unlimited(f) })
+}
+
+// unlimited is once, without an answer until the connection ends.
+func (l *link) unlimited(f func(ch *amqp.Channel) error) error {
+	ch, err := l.conn.Channel()
+	if err != nil {
 		return err
-	})
+	}
+	err = f(ch)
+	_ = ch.Close()
+	return err
 }
 
 // code is the AMQP code of an error; 0: none.
@@ -162,7 +168,7 @@ func (l *link) there() (bool, error) {
 // step is one part of a topology: how it is made, and how it is looked for.
 type step struct {
 	what            string
-	active, passive func(ch *amqp.Channel) error // passive nil: whether it is there is told by what comes back
+	active, passive func(ch *amqp.Channel) error // passive nil: a binding
 }
 
 // queueStep is the step of a queue; kind is what people call it.
@@ -183,7 +189,11 @@ func queueStep(kind, name string, args amqp.Table) step {
 // ensure makes a part of the topology, or finds it: with other arguments, or without the right to declare it, it is used as it is, with
 // a warning; mend is what to do about other arguments.
 func (l *link) ensure(s step, mend string) (warning string, err error) {
-	err = l.once(s.active)
+	if s.passive == nil {
+		err = l.bind(s.active)
+	} else {
+		err = l.once(s.active)
+	}
 	switch {
 	case code(err) == amqp.PreconditionFailed && s.passive != nil:
 		warning = fmt.Sprintf("the %s has other arguments than contract §5 says: %v. It is used as it is%s", s.what, err, mend)
@@ -199,6 +209,21 @@ func (l *link) ensure(s step, mend string) (warning string, err error) {
 		return "", fmt.Errorf("the %s is not there, and the user of RABBITMQ_URL may not declare it: declare it, or grant the user configure on it: %w", s.what, err)
 	}
 	return warning, nil
+}
+
+// bind makes a binding, or finds it. RabbitMQ 4 leaves one without an answer while most nodes are away, also one that is there: so it is
+// not waited for beyond bindTime. Whether it is there is told by what comes back.
+func (l *link) bind(f func(ch *amqp.Channel) error) error {
+	done := make(chan error, 1)
+	l.binds.Go(func() { done <- l.unlimited(f) })
+	limit := time.NewTimer(bindTime)
+	defer limit.Stop()
+	select {
+	case err := <-done:
+		return err
+	case <-limit.C:
+		return nil
+	}
 }
 
 // declare ensures the exchanges and queues with their bindings.
