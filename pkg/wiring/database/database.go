@@ -103,13 +103,15 @@ func Connect(ctx context.Context, b *wiring.Base, s Settings, events *Events) (*
 	return d, nil
 }
 
-// CheckSchema returns nil once the database has this program's schema. It looks until that was so and then no more:
-// a look takes the migrations' lock, which is nothing for every readiness probe.
+// CheckSchema returns nil once the database has this program's schema, and is not too old. It looks until that was so and then no more.
 func (d *Database) CheckSchema(ctx context.Context) error {
 	if d.schemaGood.Load() {
 		return nil
 	}
-	err := d.Store.CheckSchema(ctx)
+	err := wiring.CheckVersion(ctx, d.Store.ServerVersion)
+	if err == nil {
+		err = d.Store.CheckSchema(ctx)
+	}
 	if err == nil {
 		d.schemaGood.Store(true)
 	}
@@ -117,8 +119,9 @@ func (d *Database) CheckSchema(ctx context.Context) error {
 }
 
 // WaitForSchema returns true when the database has this program's schema, and false when ctx ends before;
-// until then it says what is missing.
+// until then it says what is missing, also to who asks whether the process is ready.
 func (d *Database) WaitForSchema(ctx context.Context) bool {
+	d.env.Ready.Register("schema", d.CheckSchema)
 	said := ""
 	for {
 		err := d.CheckSchema(ctx)

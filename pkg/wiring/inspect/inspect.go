@@ -41,7 +41,7 @@ type Inspected struct {
 	Store *taskstore.Store
 	Keeps func(ctx context.Context) (string, error)
 	// Versions return the servers that are looked at, and their versions; empty: it does not tell.
-	Versions []func(ctx context.Context) (product, version string, err error)
+	Versions []wiring.VersionFunc
 
 	parts *documents.Parts
 }

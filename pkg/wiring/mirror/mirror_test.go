@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 	"log/slog"
+	"slices"
 	"testing"
 	"time"
 
@@ -26,7 +27,9 @@ func TestItLivesWithoutItsServers(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- Run(ctx, env, &s) }()
-	require.Eventually(t, func() bool { return len(env.Ready.Check(ctx).Missing) == 2 }, time.Minute, 20*time.Millisecond, "database and rabbitmq")
+	require.Eventually(t, func() bool {
+		return slices.Equal(env.Ready.Check(ctx).Missing, []string{"database", "rabbitmq", "schema"})
+	}, time.Minute, 20*time.Millisecond, "readiness names what is missing")
 	cancel()
 	require.NoError(t, <-done)
 }

@@ -5,6 +5,7 @@ import (
 	"io"
 	"log/slog"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
@@ -50,7 +51,9 @@ func TestRelayLivesWithoutItsServers(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- Run(ctx, env, &r) }()
-	require.Eventually(t, func() bool { return len(env.Ready.Check(ctx).Missing) == 2 }, time.Minute, 20*time.Millisecond, "database and kafka")
+	require.Eventually(t, func() bool {
+		return slices.Equal(env.Ready.Check(ctx).Missing, []string{"database", "kafka", "schema"})
+	}, time.Minute, 20*time.Millisecond, "readiness names what is missing")
 	cancel()
 	require.NoError(t, <-done)
 }

@@ -80,6 +80,8 @@ func Services(p *documents.Parts, s *Settings, role Role) ([]process.Service, er
 	if err != nil {
 		return nil, err
 	}
+	server := p.Transports[s.Shared.Queue.Kind]
+	p.Env.Ready.Register("queue version", func(ctx context.Context) error { return wiring.CheckVersion(ctx, server.Version) })
 	return services(p, s, role, deps)
 }
 

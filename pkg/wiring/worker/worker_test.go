@@ -162,8 +162,7 @@ func TestWorkerLivesWithoutItsServers(t *testing.T) {
 	done := make(chan error, 1)
 	go func() { done <- Run(ctx, env, &w, RoleWorker) }()
 	require.Eventually(t, func() bool {
-		missing := env.Ready.Check(ctx).Missing
-		return len(missing) == 5 // database, vectors, uploads, queue, runner
+		return slices.Equal(env.Ready.Check(ctx).Missing, []string{"database", "vectors", "uploads", "queue", "runner", "schema"})
 	}, waitLimit, 20*time.Millisecond, "readiness names what is missing")
 	select {
 	case err := <-done:

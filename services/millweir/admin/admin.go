@@ -20,6 +20,7 @@ import (
 	"github.com/millweir/millweir/pkg/process"
 	"github.com/millweir/millweir/pkg/taskstate"
 	"github.com/millweir/millweir/pkg/taskstore"
+	"github.com/millweir/millweir/pkg/wiring"
 	"github.com/millweir/millweir/pkg/wiring/database"
 	"github.com/millweir/millweir/pkg/wiring/documents"
 	"github.com/millweir/millweir/services/millweir/cli"
@@ -89,6 +90,9 @@ func shownTime(t time.Time) *time.Time {
 // migrateUp applies what is missing.
 func migrateUp(a *cli.App) *cobra.Command {
 	return storeVerb("up [--env-file FILE]", "bring the database's schema up to date", cli.Needs(), func(ctx context.Context, s *taskstore.Store, _ []string) error {
+		if err := wiring.CheckVersion(ctx, s.ServerVersion); err != nil {
+			return err
+		}
 		applied, err := s.Migrate(ctx)
 		out := struct {
 			Dialect  string      `json:"dialect"`

@@ -2,13 +2,22 @@ package admin
 
 import (
 	"bytes"
+	"context"
+	"log/slog"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
 
+	"github.com/millweir/millweir/pkg/labserver"
+	programs "github.com/millweir/millweir/pkg/labserver/installed"
+	"github.com/millweir/millweir/pkg/process"
 	_ "github.com/millweir/millweir/pkg/sqldb/dialects" // all of them
+	"github.com/millweir/millweir/pkg/wiring"
+	"github.com/millweir/millweir/pkg/wiring/database"
 	"github.com/millweir/millweir/services/millweir/cli"
 )
 
@@ -86,4 +95,29 @@ func TestMigrationsAndKeys(t *testing.T) {
 	code, _, errs = run(t, "migrate", "up")
 	require.NotEqual(t, cli.ExitOK, code)
 	require.Contains(t, errs, "DATABASE_URL")
+}
+
+// A database that is too old is neither migrated nor used: what it does not know would fail in the middle of the work.
+// Not parallel: it sets variables.
+func TestADatabaseThatIsTooOldIsRefused(t *testing.T) {
+	if os.Getenv(programs.UnstableVariable) == "mysql" {
+		t.Skip("MySQL cannot be told to name another version")
+	}
+	server := labserver.Private(t, labserver.KindMariaDB, labserver.Options{Database: "d", Args: []string{"--version=10.5.28-MariaDB"}})
+	t.Setenv("MYSQL_DSN", server.DSN("d"))
+	t.Setenv("DATABASE_URL", "")
+	const want = "MariaDB 10.5.28-MariaDB is too old: upgrade it to 10.6 or later"
+	code, _, errs := run(t, "migrate", "up")
+	require.Equal(t, cli.ExitServer, code)
+	require.Contains(t, errs, want)
+	settings, err := process.Load[database.Settings]()
+	require.NoError(t, err)
+	base := wiring.New(&process.Env{Log: slog.New(slog.DiscardHandler), Metrics: prometheus.NewRegistry(), Ready: process.NewReady()})
+	defer base.Close()
+	db, err := database.Connect(t.Context(), base, settings, nil)
+	require.NoError(t, err)
+	stopped, cancel := context.WithCancel(t.Context())
+	cancel()
+	require.False(t, db.WaitForSchema(stopped))
+	require.Contains(t, base.Env.Ready.Check(t.Context()).Checks, process.CheckResult{Name: "schema", Error: want})
 }

@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
-	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -15,6 +13,7 @@ import (
 
 	"github.com/millweir/millweir/pkg/process"
 	"github.com/millweir/millweir/pkg/sqldb"
+	"github.com/millweir/millweir/pkg/wiring"
 	"github.com/millweir/millweir/pkg/wiring/inspect"
 	"github.com/millweir/millweir/services/millweir/cli"
 )
@@ -65,23 +64,18 @@ func failed(check string, err error) cli.Finding {
 	return cli.Finding{State: cli.FindingFail, Check: check, Text: oneLine(err), Remedy: "See that the server runs and that its address is right."}
 }
 
-// oldest are the first versions that work, as they are known: MariaDB and MySQL need a collation that does not pad (contract §3), streams
-// their commands (pkg/streammq), Chroma before 1.5.9 runs code of strangers, and Qdrant before 1.10 knows not all requests (their packages in
-// pkg/ingest/vector). Of other servers none is known that does not work.
-var oldest = map[string]string{"MariaDB": "10.6", "MySQL": "8.0.17", "Redis": "6.2", "Chroma": "1.5.9", "Qdrant": "1.10"}
-
 // versions says which servers these are, and which are too old.
 func versions(ctx context.Context, in *inspect.Inspected) (found []cli.Finding) {
 	const check = "server version"
 	for _, ask := range in.Versions {
 		product, version, err := ask(ctx)
-		need := oldest[product]
+		need := wiring.TooOld(product, version)
 		switch {
 		case err != nil:
 			found = append(found, failed(check, err))
 		case version == "":
 			found = append(found, cli.Finding{State: cli.FindingOK, Check: check, Text: product + " does not tell its version"})
-		case need != "" && older(version, need):
+		case need != "":
 			found = append(found, cli.Finding{
 				State: cli.FindingFail, Check: check, Text: product + " " + version + " is too old", Remedy: "Upgrade it to " + need + " or later.",
 			})
@@ -90,21 +84,6 @@ func versions(ctx context.Context, in *inspect.Inspected) (found []cli.Finding) 
 		}
 	}
 	return found
-}
-
-// older compares the numbers that a version begins with.
-func older(version, than string) bool {
-	numbers := func(text string) (out []int) {
-		for _, part := range strings.FieldsFunc(text, func(r rune) bool { return r == '.' || r == '-' || r == ' ' || r == '+' || r == '~' }) {
-			n, err := strconv.Atoi(part)
-			if err != nil {
-				break
-			}
-			out = append(out, n)
-		}
-		return out
-	}
-	return slices.Compare(numbers(version), numbers(than)) < 0
 }
 
 // migrated says whether the schema is this program's.

@@ -111,16 +111,3 @@ func TestDoctorTellsTheVersionOfQdrant(t *testing.T) {
 	_, out, _ = run(t, "doctor", "--server", "http://127.0.0.1:1")
 	require.Regexp(t, `FAIL +server version +Qdrant 1\.9\.7 is too old +Upgrade it to 1\.10 or later`, out)
 }
-
-func TestVersionsAreComparedByTheirNumbers(t *testing.T) {
-	t.Parallel()
-	for version, want := range map[string]bool{
-		"10.5.28-MariaDB": true, "10.6.0-MariaDB": false, "10.11.6-MariaDB-0+deb12u1": false, "11.4.2-MariaDB": false, "9.9": true,
-	} {
-		require.Equal(t, want, older(version, oldest["MariaDB"]), version)
-	}
-	require.True(t, older("8.0.16", oldest["MySQL"]))
-	require.False(t, older("8.0.36-0ubuntu0.22.04.1", oldest["MySQL"]))
-	require.True(t, older("6.0.20", oldest["Redis"]))
-	require.False(t, older("7.0.15", oldest["Redis"]))
-}

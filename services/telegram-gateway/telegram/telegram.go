@@ -34,7 +34,6 @@ func Run(ctx context.Context, env *process.Env, cfg *Config) error {
 	if err != nil {
 		return err
 	}
-	env.Ready.Register("schema", p.Database.CheckSchema)
 	if !p.Database.WaitForSchema(ctx) {
 		return nil
 	}
