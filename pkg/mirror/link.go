@@ -205,8 +205,11 @@ func (l *link) ensure(s step, mend string) (warning string, err error) {
 	if s.passive == nil {
 		return warning, nil
 	}
-	if err := l.once(s.passive); err != nil {
-		return "", fmt.Errorf("the %s is not there, and the user of RABBITMQ_URL may not declare it: declare it, or grant the user configure on it: %w", s.what, err)
+	switch look := l.once(s.passive); {
+	case look != nil && code(err) == amqp.PreconditionFailed:
+		return "", fmt.Errorf("RabbitMQ refuses the %s, maybe because it is too old (3.8.9 is): %w", s.what, err)
+	case look != nil:
+		return "", fmt.Errorf("the %s is not there, and the user of RABBITMQ_URL may not declare it: declare it, or grant the user configure on it: %w", s.what, look)
 	}
 	return warning, nil
 }

@@ -36,6 +36,15 @@ func opened(t *testing.T, db taskstate.Database) *session {
 	return s
 }
 
+// A queue that RabbitMQ does not make, as one of an earlier version, is not said to be one that the user may not declare.
+func TestAQueueThatIsRefused(t *testing.T) {
+	t.Parallel()
+	s := opened(t, taskstoretest.Open(t))
+	_, err := s.link.ensure(queueStep("queue", s.cfg.Queue+".none", amqp.Table{"x-queue-type": "quorum", "x-max-length": int64(-1)}), "")
+	require.ErrorContains(t, err, "RabbitMQ refuses the queue "+s.cfg.Queue+".none, maybe because it is too old (3.8.9 is): ")
+	require.ErrorContains(t, err, "x-max-length")
+}
+
 // What came back of a batch is known when that batch is looked at, also when the one before it was looked at in between.
 func TestReturnsAreOfTheirBatch(t *testing.T) {
 	t.Parallel()
