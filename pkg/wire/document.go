@@ -32,7 +32,6 @@ type Document struct {
 // AcceptedTask is the result of one file: the task, and what became of it.
 type AcceptedTask struct {
 	Task
-	FileName  string    `json:"fileName"`
 	Duplicate bool      `json:"duplicate"` // the same bytes were there: this is their last task
 	Replayed  bool      `json:"replayed"`  // the Idempotency-Key was used before: this is that task
 	Document  *Document `json:"document"`

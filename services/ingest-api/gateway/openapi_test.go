@@ -60,6 +60,30 @@ func TestDescriptionFitsParameters(t *testing.T) {
 	}
 }
 
+// A comma in a text without quotes ends it: what follows is a key without a value, which makes the document invalid.
+func TestEveryKeyHasAValue(t *testing.T) {
+	t.Parallel()
+	d, err := apidoc.Load("1.2.3")
+	require.NoError(t, err)
+	var walk func(at string, v any)
+	walk = func(at string, v any) {
+		switch o := v.(type) {
+		case apidoc.Object:
+			for k, c := range o {
+				require.True(t, c != nil || k == "example" || k == "default" || k == "const", "%s/%s", at, k)
+				if k != "example" {
+					walk(at+"/"+k, c)
+				}
+			}
+		case []any:
+			for _, c := range o {
+				walk(at, c)
+			}
+		}
+	}
+	walk("", d.Root)
+}
+
 func TestEveryReferenceLeadsSomewhere(t *testing.T) {
 	t.Parallel()
 	d, err := apidoc.Load("1.2.3")

@@ -26,7 +26,8 @@ func Document(d ingest.Document) wire.Document {
 }
 
 func Accepted(a ingest.Accepted, fileName string) wire.AcceptedTask {
-	v := wire.AcceptedTask{Task: Task(a.Task), FileName: fileName, Duplicate: a.Duplicate, Replayed: a.Replayed}
+	v := wire.AcceptedTask{Task: Task(a.Task), Duplicate: a.Duplicate, Replayed: a.Replayed}
+	v.FileName = wire.NullText(fileName)
 	if a.Waits {
 		v.Delivery = wire.WaitingForRedis
 	}
