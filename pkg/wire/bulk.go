@@ -39,8 +39,8 @@ type BulkOperation struct {
 	UpdatedAt     Time             `json:"updatedAt"`
 }
 
-// NewView asks for a saved view; one of the same name is replaced.
-type NewView struct {
+// ViewRequest asks for a saved view; one of the same name is replaced.
+type ViewRequest struct {
 	Name   string `json:"name"`
 	Filter string `json:"filter"`
 	Shared bool   `json:"shared,omitempty"` // operators: everybody sees it

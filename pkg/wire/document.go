@@ -32,6 +32,7 @@ type Document struct {
 // AcceptedTask is the result of one file: the task, and what became of it.
 type AcceptedTask struct {
 	Task
+	FileName  string    `json:"fileName"`
 	Duplicate bool      `json:"duplicate"` // the same bytes were there: this is their last task
 	Replayed  bool      `json:"replayed"`  // the Idempotency-Key was used before: this is that task
 	Document  *Document `json:"document"`
@@ -191,8 +192,8 @@ type SearchAnswer struct {
 	Reranked   *bool    `json:"reranked"`   // false: the reranking service failed, and hits are ordered without it; null: it was not asked
 }
 
-// NewBase asks for a knowledge base.
-type NewBase struct {
+// BaseRequest asks for a knowledge base.
+type BaseRequest struct {
 	Name           string          `json:"name"`
 	SearchMode     string          `json:"searchMode,omitempty"`     // auto, text, vector, hybrid; empty: auto
 	Chunking       *Chunking       `json:"chunking,omitempty"`       // nil: the operator's

@@ -27,8 +27,8 @@ type CreatedKey struct {
 	Secret string `json:"key"`
 }
 
-// NewKey asks for a key.
-type NewKey struct {
+// KeyRequest asks for a key.
+type KeyRequest struct {
 	UserID  string         `json:"userId"`
 	Name    string         `json:"name,omitempty"`
 	Role    taskstate.Role `json:"role,omitempty"`

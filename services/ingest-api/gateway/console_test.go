@@ -827,7 +827,7 @@ func TestConsoleHasFacetsByBaseAndStage(t *testing.T) {
 		require.Equal(t, http.StatusAccepted, w.Code, w.Body.String())
 		return decode[wire.AcceptedTask](t, w)
 	}
-	made := s.bench.send(owner, http.MethodPost, "/api/knowledge/bases", mustJSON(t, wire.NewBase{Name: name}))
+	made := s.bench.send(owner, http.MethodPost, "/api/knowledge/bases", mustJSON(t, wire.BaseRequest{Name: name}))
 	require.Equal(t, http.StatusCreated, made.Code, made.Body.String())
 	run := make(name, "one")
 	s.move(run.TaskID, taskstate.StatusRunning)

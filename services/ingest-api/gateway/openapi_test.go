@@ -84,6 +84,27 @@ func TestEveryKeyHasAValue(t *testing.T) {
 	walk("", d.Root)
 }
 
+// Generators of clients forget which members of a part of allOf may be null: a schema that has several is one object of theirs.
+func TestASchemaOfPartsIsOneObject(t *testing.T) {
+	t.Parallel()
+	d, err := apidoc.Load("1.2.3")
+	require.NoError(t, err)
+	schemas := apidoc.Child(apidoc.Child(d.Root, "components"), "schemas")
+	for name, schema := range schemas {
+		parts, _ := schema.(apidoc.Object)["allOf"].([]any)
+		require.LessOrEqual(t, len(parts), 1, name)
+	}
+	accepted := apidoc.Child(schemas, "AcceptedTask") // whose fileName is never null, as that of its part may be
+	required, _ := accepted["required"].([]any)
+	require.Len(t, slices.DeleteFunc(slices.Clone(required), func(name any) bool { return name != "fileName" }), 1)
+	require.Equal(t, apidoc.Object{"type": "string"}, apidoc.Child(accepted, "properties")["fileName"])
+	suspended := apidoc.Child(schemas, "SuspendedTask") // three: of InspectedTask, which is of Task
+	for _, member := range []string{"taskId", "leaseOwner", "mirrorError"} {
+		require.Contains(t, suspended["required"], member)
+		require.Contains(t, suspended["properties"], member)
+	}
+}
+
 func TestEveryReferenceLeadsSomewhere(t *testing.T) {
 	t.Parallel()
 	d, err := apidoc.Load("1.2.3")

@@ -3,7 +3,6 @@ package gateway
 import (
 	"encoding/json"
 	"fmt"
-	"maps"
 	"net/http/httptest"
 	"slices"
 	"strconv"
@@ -124,7 +123,7 @@ func objectFits(root, s, v apidoc.Object, at string) error {
 	return nil
 }
 
-// flat follows references and joins allOf.
+// flat follows references, also those that stand in allOf beside a default or a description.
 func flat(root apidoc.Object, schema any) apidoc.Object {
 	s, ok := schema.(apidoc.Object)
 	if !ok {
@@ -133,25 +132,10 @@ func flat(root apidoc.Object, schema any) apidoc.Object {
 	if _, isRef := s["$ref"]; isRef {
 		return flat(root, apidoc.Resolve(root, s))
 	}
-	parts, ok := s["allOf"].([]any)
-	if !ok {
-		return s
+	if parts, ok := s["allOf"].([]any); ok {
+		return flat(root, parts[0])
 	}
-	out := apidoc.Object{"properties": apidoc.Object{}, "required": []any{}}
-	for _, part := range parts {
-		p := flat(root, part)
-		for key, value := range p {
-			switch key {
-			case "properties":
-				maps.Copy(out[key].(apidoc.Object), value.(apidoc.Object))
-			case "required":
-				out[key] = append(out[key].([]any), value.([]any)...)
-			default:
-				out[key] = value
-			}
-		}
-	}
-	return out
+	return s
 }
 
 func typed(kind, value any, at string) error {

@@ -25,17 +25,17 @@ var described = map[string]reflect.Type{
 	"Waiting": of[wire.Waiting](), "Task": of[wire.Task](), "InspectedTask": of[wire.InspectedTask](), "SuspendedTask": of[wire.SuspendedTask](),
 	"Transition": of[wire.Transition](), "Explanation": of[wire.Explanation](), "Said": of[wire.Said](), "Carrier": of[wire.Carrier](), "TaskStep": of[wire.TaskStep](), "Attempt": of[wire.Attempt](), "FailureGroup": of[wire.FailureGroup](),
 	"TaskCounts": of[wire.TaskCounts](), "History": of[wire.History](), "Bucket": of[wire.Bucket](), "BaseTasks": of[wire.BaseTasks](), "Minute": of[wire.Minute](), "Worker": of[wire.Worker](), "Setting": of[wire.Setting](),
-	"NewView": of[wire.NewView](), "View": of[wire.View](),
+	"ViewRequest": of[wire.ViewRequest](), "View": of[wire.View](),
 	"BulkRequest": of[wire.BulkRequest](), "BulkPreview": of[wire.BulkPreview](), "BulkOperation": of[wire.BulkOperation](),
 	"CheckRequest": of[wire.CheckRequest](), "Check": of[wire.Check](), "CheckReport": of[wire.CheckReport](), "CheckRule": of[wire.CheckRule](),
 	"CheckExample": of[wire.CheckExample](), "CheckRepair": of[wire.CheckRepair](), "CheckMend": of[wire.CheckMend](),
 	"WorkflowApply": of[wire.WorkflowApply](), "WorkflowReply": of[wire.WorkflowReply](), "WorkflowRun": of[wire.WorkflowRun](),
 	"Reason": of[wire.Reason](), "Stats": of[wire.Stats](),
 	"Document": of[wire.Document](), "AcceptedTask": of[wire.AcceptedTask](), "RefusedFile": of[wire.RefusedFile](), "Segment": of[wire.Segment](), "Version": of[wire.Version](),
-	"SearchRequest": of[wire.SearchRequest](), "Hit": of[wire.Hit](), "Sentence": of[wire.Sentence](), "HitGroup": of[wire.HitGroup](), "SearchAnswer": of[wire.SearchAnswer](), "NewBase": of[wire.NewBase](), "BaseChange": of[wire.BaseChange](),
+	"SearchRequest": of[wire.SearchRequest](), "Hit": of[wire.Hit](), "Sentence": of[wire.Sentence](), "HitGroup": of[wire.HitGroup](), "SearchAnswer": of[wire.SearchAnswer](), "BaseRequest": of[wire.BaseRequest](), "BaseChange": of[wire.BaseChange](),
 	"Deletion": of[wire.Deletion](), "Rollback": of[wire.Rollback](), "Reindex": of[wire.Reindex](), "PreviewRequest": of[wire.PreviewRequest](), "PreviewReply": of[wire.PreviewReply](), "Preview": of[wire.Preview](),
 	"Place": of[wire.Place](), "Model": of[wire.Model](), "Base": of[wire.Base](), "BaseCounts": of[wire.BaseCounts](), "Summary": of[wire.Summary](),
-	"Key": of[wire.Key](), "CreatedKey": of[wire.CreatedKey](), "NewKey": of[wire.NewKey](), "AuditEvent": of[wire.AuditEvent](),
+	"Key": of[wire.Key](), "CreatedKey": of[wire.CreatedKey](), "KeyRequest": of[wire.KeyRequest](), "AuditEvent": of[wire.AuditEvent](),
 	"OutboxStats": of[wire.OutboxStats](), "OutboxEvent": of[wire.OutboxEvent](), "OneOutboxEvent": of[wire.OneOutboxEvent](),
 	"RequeueEvents": of[wire.RequeueEvents](), "RequeuedEvents": of[wire.RequeuedEvents](),
 	"Letter": of[wire.DeadLetter](), "LetterStats": of[wire.DeadLetterStats](), "ReplayLetters": of[wire.DeadLetterBulk](),
@@ -99,7 +99,7 @@ func fitsType(t *testing.T, root, schema apidoc.Object, goType reflect.Type, at,
 }
 
 // requests are the schemas of bodies that a caller sends: what is not required has a default.
-var requests = map[string]bool{"SearchRequest": true, "NewKey": true, "WorkflowApply": true, "PreviewRequest": true}
+var requests = map[string]bool{"SearchRequest": true, "KeyRequest": true, "WorkflowApply": true, "PreviewRequest": true}
 
 var scalars = map[reflect.Kind]string{reflect.String: "string", reflect.Bool: "boolean", reflect.Int: "integer", reflect.Int64: "integer", reflect.Float64: "number"}
 

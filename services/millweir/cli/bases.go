@@ -70,7 +70,7 @@ func seconds(s float64) string {
 }
 
 func basesCreate(a *App) *cobra.Command {
-	var wish wire.NewBase
+	var wish wire.BaseRequest
 	c := Verb("create NAME [--search MODE]", "make a knowledge base", Needs("a name"), func(ctx context.Context, args []string) error {
 		wish.Name = args[0]
 		return posted(ctx, a, basesPath, wish, printBase)

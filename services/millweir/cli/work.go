@@ -333,7 +333,7 @@ func viewRow(v wire.View) []any {
 }
 
 func viewsSave(a *App) *cobra.Command {
-	var wish wire.NewView
+	var wish wire.ViewRequest
 	c := Verb("save NAME EXPR [--shared]", "save a filter expression; one of the same name is replaced", Needs("a name", "an expression"),
 		func(ctx context.Context, args []string) error {
 			wish.Name, wish.Filter = args[0], args[1]

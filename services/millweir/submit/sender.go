@@ -142,7 +142,7 @@ func (s *sender) ask(ctx context.Context, address string, note func(string, int)
 	if t.Task, err = s.api.Task(ctx, got.Data.TaskID); err != nil { // accepted it is all the same
 		t.Task = wire.Task{TaskID: got.Data.TaskID, Status: got.Data.Status}
 	}
-	t.FileName = wire.NullText(address)
+	t.FileName = address
 	s.journal.accept(entry{Path: address, Task: t.TaskID}, false)
 	return t, "", nil
 }

@@ -333,7 +333,7 @@ func (s *submission) submitOne(ctx context.Context, src source, seen func(wire.T
 		if t.Task, err = s.api.Task(ctx, before); err != nil {
 			return failed(err)
 		}
-		t.FileName, r.Resumed = wire.NullText(filepath.Base(src.path)), before
+		t.FileName, r.Resumed = filepath.Base(src.path), before
 	}
 	r.Task = &t
 	seen(t.Task)

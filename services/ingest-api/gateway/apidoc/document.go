@@ -69,6 +69,7 @@ var described = sync.OnceValues(func() (Object, error) {
 		}
 	}
 	expandLists(root) // in place
+	joinParts(root)
 	describeErrors(root)
 	if err := describeAnswers(root); err != nil {
 		return nil, err
@@ -122,6 +123,31 @@ func expandLists(v any) any {
 		}
 	}
 	return v
+}
+
+// joinParts makes one object of a schema that is several (allOf): generators of clients forget which members of a part may be null.
+func joinParts(root Object) {
+	schemas := Child(Child(root, "components"), "schemas")
+	for name, schema := range schemas {
+		schemas[name] = joined(root, schema)
+	}
+}
+
+// joined is a schema, or one object of its parts.
+func joined(root Object, schema any) any {
+	s, _ := schema.(Object)
+	parts, _ := s["allOf"].([]any)
+	if len(parts) < 2 {
+		return schema
+	}
+	required, properties := []any{}, Object{}
+	for _, part := range parts {
+		p, _ := joined(root, Resolve(root, part)).(Object)
+		more, _ := p["required"].([]any)
+		required = append(required, slices.DeleteFunc(slices.Clone(more), func(name any) bool { return slices.Contains(required, name) })...)
+		maps.Copy(properties, Child(p, "properties"))
+	}
+	return Object{"type": "object", "required": required, "properties": properties}
 }
 
 func listSchema(item string) Object {

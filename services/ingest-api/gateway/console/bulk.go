@@ -148,7 +148,7 @@ func (h *Handler) operationStep(p *page) error {
 }
 
 func (h *Handler) saveView(p *page) error {
-	in := wire.NewView{Name: p.form.Get("name"), Filter: p.form.Get("filter"), Shared: p.form.Get("shared") != ""}
+	in := wire.ViewRequest{Name: p.form.Get("name"), Filter: p.form.Get("filter"), Shared: p.form.Get("shared") != ""}
 	if err := p.call(http.MethodPost, viewsPath, nil, in, nil); err != nil {
 		return err
 	}

@@ -142,7 +142,7 @@ func (h *Handler) bases(p *page) error {
 
 func (h *Handler) createBase(p *page) error {
 	var made wire.Base
-	if err := p.call(http.MethodPost, basesPath, nil, wire.NewBase{Name: p.form.Get("name"), SearchMode: p.form.Get("searchMode")}, &made); err != nil {
+	if err := p.call(http.MethodPost, basesPath, nil, wire.BaseRequest{Name: p.form.Get("name"), SearchMode: p.form.Get("searchMode")}, &made); err != nil {
 		return err
 	}
 	p.redirect("/bases/"+url.PathEscape(made.KnowledgeBaseID), url.Values{"done": {"created"}})

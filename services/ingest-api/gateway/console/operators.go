@@ -173,7 +173,7 @@ func (h *Handler) keys(p *page) error {
 func (h *Handler) createKey(p *page) error {
 	p.Section = "keys"
 	form := p.form
-	in := wire.NewKey{UserID: strings.TrimSpace(form.Get("userId")), Name: strings.TrimSpace(form.Get("name")), Scopes: form["scopes"]}
+	in := wire.KeyRequest{UserID: strings.TrimSpace(form.Get("userId")), Name: strings.TrimSpace(form.Get("name")), Scopes: form["scopes"]}
 	in.Role = roleOf(form.Get("role"))
 	in.Bases = strings.FieldsFunc(form.Get("knowledgeBases"), func(r rune) bool { return r == ',' || r == '\n' || r == '\r' })
 	for i := range in.Bases {

@@ -33,7 +33,7 @@ func (g *Handler) listBases(c *gin.Context) error {
 }
 
 func (g *Handler) createBase(c *gin.Context) error {
-	var body wire.NewBase
+	var body wire.BaseRequest
 	if err := web.ReadJSON(c, &body, false); err != nil {
 		return err
 	}

@@ -42,7 +42,7 @@ func (g *Handler) list(c *gin.Context) error {
 
 // save keeps a view; its filter is judged as it is now.
 func (g *Handler) save(c *gin.Context) error {
-	var body wire.NewView
+	var body wire.ViewRequest
 	if err := web.ReadJSON(c, &body, false); err != nil {
 		return err
 	}

@@ -52,7 +52,7 @@ func (g *Handler) createKey(c *gin.Context) error {
 
 // readNewKey reads and checks the wish for a key.
 func readNewKey(c *gin.Context) (auth.NewKey, error) {
-	var body wire.NewKey
+	var body wire.KeyRequest
 	if err := web.ReadJSON(c, &body, false); err != nil {
 		return auth.NewKey{}, err
 	}

@@ -26,8 +26,7 @@ func Document(d ingest.Document) wire.Document {
 }
 
 func Accepted(a ingest.Accepted, fileName string) wire.AcceptedTask {
-	v := wire.AcceptedTask{Task: Task(a.Task), Duplicate: a.Duplicate, Replayed: a.Replayed}
-	v.FileName = wire.NullText(fileName)
+	v := wire.AcceptedTask{Task: Task(a.Task), FileName: fileName, Duplicate: a.Duplicate, Replayed: a.Replayed}
 	if a.Waits {
 		v.Delivery = wire.WaitingForRedis
 	}
