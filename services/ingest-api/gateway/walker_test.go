@@ -5,8 +5,12 @@
 package gateway
 
 import (
+	"cmp"
+	"encoding/json"
 	"fmt"
 	"net/http"
+	"net/http/httptest"
+	"net/url"
 	"os"
 	"slices"
 	"strings"
@@ -14,6 +18,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/millweir/millweir/services/ingest-api/gateway/apidoc"
 	"github.com/millweir/millweir/services/ingest-api/gateway/web"
 )
 
@@ -61,6 +66,54 @@ func TestRouteWalker(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, string(want), got, "run `go test -run TestRouteWalker/sqlite -update` and look at the difference")
 	})
+}
+
+// What the description says that a field is when it is missing may be sent: generators of clients send it always.
+func TestDocumentedDefaultsMayBeSent(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	sent := 0
+	for _, route := range s.g.routes {
+		_, op := operationOf(s.g.api.Root, route.Method, route.Path)
+		query, body := url.Values{}, map[string]any{}
+		parameters, _ := op["parameters"].([]any)
+		for _, one := range parameters {
+			p := apidoc.Resolve(s.g.api.Root, one)
+			if value, has := apidoc.Child(p, "schema")["default"]; has && p["in"] == "query" {
+				query.Set(apidoc.Text(p, "name"), fmt.Sprint(value))
+			}
+		}
+		content := apidoc.Child(apidoc.Child(apidoc.Child(op, "requestBody"), "content"), "application/json")
+		for name, property := range apidoc.Child(flat(s.g.api.Root, content["schema"]), "properties") {
+			if value, has := property.(apidoc.Object)["default"]; has {
+				body[name] = value
+			}
+		}
+		if len(query)+len(body) == 0 || strings.Contains(route.Path, "upload") || route.Method == http.MethodPut { // forms
+			continue
+		}
+		object := s.belonging(route)
+		if query.Has("waitSeconds") {
+			query.Set("waitSeconds", "0")
+		}
+		if route.Path == "/internal/mq/status" {
+			query.Set("ids", object.message)
+		}
+		given := strings.ReplaceAll(cmp.Or(bodies[route.Method+" "+route.Path], "{}"), "DOCUMENT", object.document)
+		if strings.HasSuffix(route.Path, "/bases") && route.Method == http.MethodPost {
+			given = `{"name":"new"}`
+		}
+		require.NoError(t, json.Unmarshal([]byte(given), &body))
+		var w *httptest.ResponseRecorder
+		if target := object.at(route) + "?" + query.Encode(); route.Method == http.MethodGet || route.Method == http.MethodDelete {
+			w = s.do(s.request(s.secrets["operator"], route.Method, target, nil))
+		} else {
+			w = s.send(s.secrets["operator"], route.Method, target, mustJSON(t, body))
+		}
+		require.NotContains(t, []int{http.StatusBadRequest, http.StatusUnprocessableEntity}, w.Code, "%s %s %v %v: %s", route.Method, route.Path, query, body, w.Body)
+		sent++
+	}
+	require.Greater(t, sent, 20)
 }
 
 // reached reports whether a row of the walker has a caller who got what he asked for.
