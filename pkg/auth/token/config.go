@@ -2,7 +2,7 @@
 //
 // The key decides the algorithm, never the token: each sort of key has its own short list (RFC 8725 §3.1). Of a token's
 // header only alg and kid are read, and kid is nothing but a key of a map; jku, jwk, x5u and x5c have no effect.
-// Issuer, audience, sub, exp and nbf are required. Verifier.Authenticate is the entry point.
+// Issuer, audience, sub, exp and nbf are required; iat stands in for nbf. Verifier.Authenticate is the entry point.
 package token
 
 import (

@@ -135,14 +135,17 @@ func (w *words) UnmarshalJSON(b []byte) error {
 
 // check judges the claims.
 func (v *Verifier) check(c claims) error {
-	c.IssuedAt = nil // not required, so not judged
+	if c.NotBefore == nil { // it is optional (RFC 7519 §4.1.5), and most providers leave it out
+		c.NotBefore = c.IssuedAt
+	}
+	c.IssuedAt = nil // beside nbf it is not judged
 	want := jwt.Expected{Issuer: v.cfg.Issuer, AnyAudience: jwt.Audience{v.cfg.Audience}, Time: v.now()}
 	// A token is bad from exp on (RFC 7519 §4.1.4); the library is content with exp itself.
 	wrong := c.ValidateWithLeeway(want, leeway-time.Nanosecond)
 	bad := checkSubject(c.Subject)
 	switch {
 	case c.Expiry == nil || c.NotBefore == nil:
-		return refuse("exp or nbf is missing")
+		return refuse("exp is missing, or both nbf and iat are")
 	case wrong != nil:
 		return refuse("%s", wrong)
 	case bad != nil:

@@ -136,8 +136,9 @@ func TestClaimsAreRequired(t *testing.T) {
 	refused := []any{
 		with(map[string]any{"iss": nil}), with(map[string]any{"iss": "https://id.example/"}),
 		with(map[string]any{"aud": nil}), with(map[string]any{"aud": []string{"other", "millweir2"}}), with(map[string]any{"aud": 7}),
-		with(map[string]any{"exp": nil}), with(map[string]any{"nbf": nil}), with(map[string]any{"exp": "soon"}), with(map[string]any{"exp": 1e300}),
+		with(map[string]any{"exp": nil}), with(map[string]any{"nbf": nil, "iat": nil}), with(map[string]any{"exp": "soon"}), with(map[string]any{"exp": 1e300}),
 		with(map[string]any{"exp": -1}), with(map[string]any{"exp": at(-30 * time.Second)}), with(map[string]any{"nbf": at(31 * time.Second)}),
+		with(map[string]any{"nbf": nil, "iat": at(31 * time.Second)}),
 		with(map[string]any{"sub": nil}), with(map[string]any{"sub": ""}), with(map[string]any{"sub": strings.Repeat("x", 191)}),
 		with(map[string]any{"sub": "a\nb"}), with(map[string]any{"sub": 7}), with(map[string]any{"sub": "local"}), with(map[string]any{"sub": "anna "}),
 		with(map[string]any{"sub": " anna"}), with(map[string]any{"sub": "anna\u202e"}), with(map[string]any{"sub": "mu\u0308ller"}), with(map[string]any{"sub": "system"}),
@@ -151,7 +152,8 @@ func TestClaimsAreRequired(t *testing.T) {
 	}
 	for _, claims := range []any{
 		with(map[string]any{"aud": []string{"other", "millweir"}}), with(map[string]any{"exp": at(-29 * time.Second)}),
-		with(map[string]any{"nbf": at(29 * time.Second)}), with(map[string]any{"exp": float64(at(0)) + 0.5}), with(map[string]any{"sub": "läuferin"}),
+		with(map[string]any{"nbf": at(29 * time.Second)}), with(map[string]any{"nbf": nil}), // Keycloak's, Auth0's, Okta's and Google's have none
+		with(map[string]any{"nbf": nil, "iat": at(29 * time.Second)}), with(map[string]any{"iat": at(time.Hour)}), with(map[string]any{"exp": float64(at(0)) + 0.5}), with(map[string]any{"sub": "läuferin"}),
 	} {
 		_, err := v.Authenticate(t.Context(), sign(t, jose.HS256, []byte(secret), "", claims, nil))
 		require.NoError(t, err, "%v", claims)

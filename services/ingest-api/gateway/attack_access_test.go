@@ -359,6 +359,11 @@ func TestA30(t *testing.T) {
 		p := s.refused(ask(text, list), http.StatusUnauthorized, web.CodeUnauthenticated)
 		require.Equal(t, web.Kinds[web.CodeUnauthenticated].Message, p.Message, "%s: why is told to nobody", name)
 	}
+	s.trail.Flush(t.Context())
+	rows, err := s.trail.List(t.Context(), audit.Query{Action: audit.LoginFailed, Limit: 10})
+	require.NoError(t, err)
+	require.NotEmpty(t, rows)
+	require.Contains(t, rows[0].Detail, "invalid API key: token: ", "but to who reads the audit")
 }
 
 // A31: a key of another user's is a key that nobody used; one's own with other bytes is refused.

@@ -11,6 +11,7 @@ import (
 	"github.com/millweir/millweir/pkg/auth"
 	"github.com/millweir/millweir/pkg/auth/audit"
 	"github.com/millweir/millweir/pkg/ratelimit"
+	"github.com/millweir/millweir/pkg/taskstate"
 	"github.com/millweir/millweir/services/ingest-api/gateway/web"
 )
 
@@ -78,7 +79,7 @@ func (g *Gateway) login(c *gin.Context, secret string) (auth.Principal, error) {
 func (g *Gateway) guessed(c *gin.Context, wait time.Duration, err error) error {
 	from := web.Network(c.ClientIP())
 	g.metrics.Logins.Inc()
-	g.trail.Tried(audit.Event{Action: audit.LoginFailed, Source: audit.Source{IP: from, RequestID: web.RequestOf(c).ID}})
+	g.trail.Tried(audit.Event{Action: audit.LoginFailed, Source: audit.Source{IP: from, RequestID: web.RequestOf(c).ID}, Detail: taskstate.Shorten(err.Error(), 200)})
 	if wait == 0 {
 		wait = g.guesses.failed(c.Request.Context(), from)
 	}
