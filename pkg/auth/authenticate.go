@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -113,6 +114,9 @@ func (k *Keys) entryOf(ctx context.Context, key Key, dbNow, now time.Time) entry
 		k.log.WarnContext(ctx, "auth: API key of an invalid user id refused", slog.String("key_id", key.ID), slog.Any("error", bad))
 	}
 	e := entry{at: now, valid: key.RevokedAt.IsZero() && bad == nil, who: Principal{UserID: key.UserID, Role: key.Role, Scopes: key.Scopes, KeyID: key.ID, Bases: key.Bases}}
+	if strings.HasPrefix(key.Shown, sessionPrefix) {
+		e.who.Name = key.Name
+	}
 	if !key.ExpiresAt.IsZero() {
 		// The database's clock made the time, so what is left is counted by it and kept on ours.
 		left := key.ExpiresAt.Sub(dbNow)

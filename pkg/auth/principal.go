@@ -27,6 +27,7 @@ const LocalUser = "local"
 // Principal is who asks.
 type Principal struct {
 	UserID string
+	Name   string // of a session of a log-in at an identity provider: the provider and the user's name there; empty otherwise
 	Role   taskstate.Role
 	Scopes Scopes
 	KeyID  string   // the API key's id, of a session that of its key, or its own when it has none; empty without either

@@ -126,7 +126,7 @@ func TestSessionWithoutAKey(t *testing.T) {
 		all, err := b.List(ctx, nil, 10)
 		require.NoError(t, err)
 		require.Len(t, all, 1)
-		ada.KeyID = all[0].ID
+		ada.KeyID, ada.Name = all[0].ID, "ada@id.example"
 		require.Equal(t, ada, who)
 		require.Equal(t, session[:12], all[0].Shown)
 		require.Equal(t, "ada@id.example", all[0].Name)

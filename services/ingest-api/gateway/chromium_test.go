@@ -47,7 +47,7 @@ func TestProviderLoginInChromium(t *testing.T) {
 	require.NoError(t, chromedp.Run(within,
 		chromedp.Navigate(url+"/console/tasks?status=DEAD"), chromedp.Click(`a[href*="login/provider"]`),
 		chromedp.Click("#ann"), chromedp.Text(".who bdi", &who), chromedp.Location(&at)))
-	require.Equal(t, "id1", who)
+	require.Equal(t, strings.TrimPrefix(p.URL, "http://")+" id1@example.org", who)
 	require.Equal(t, url+"/console/tasks?status=DEAD", at)
 
 	// Log-out goes to the provider and back, under the policy of our pages.
