@@ -2,6 +2,7 @@ package chart
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -43,6 +44,10 @@ func decode(manifest string) (runtime.Object, error) {
 		monitor := &podMonitor{}
 		return monitor, yaml.UnmarshalStrict([]byte(manifest), monitor)
 	}
+	if strings.Contains(manifest, "\nkind: PrometheusRule\n") {
+		rule := &prometheusRule{}
+		return rule, yaml.UnmarshalStrict([]byte(manifest), rule)
+	}
 	obj, _, err := strict.Decode([]byte(manifest), nil, nil)
 	return obj, err
 }
@@ -71,10 +76,31 @@ func (m *podMonitor) DeepCopyObject() runtime.Object {
 	return &other
 }
 
+// prometheusRule is the Prometheus operator's PrometheusRule. Its groups are those of a rule file, which is judged as one.
+type prometheusRule struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	Spec struct {
+		Groups []any `json:"groups"`
+	} `json:"spec"`
+}
+
+// DeepCopyObject implements runtime.Object.
+func (r *prometheusRule) DeepCopyObject() runtime.Object {
+	other := *r
+	r.ObjectMeta.DeepCopyInto(&other.ObjectMeta)
+	other.Spec.Groups = slices.Clone(r.Spec.Groups)
+	return &other
+}
+
 // validate judges an object with the API server's own rules, after its own defaults.
 func validate(versioned runtime.Object) error {
 	if m, ok := versioned.(*podMonitor); ok {
 		return metav1validation.ValidateLabelSelector(&m.Spec.Selector, metav1validation.LabelSelectorValidationOptions{}, field.NewPath("spec", "selector")).ToAggregate()
+	}
+	if _, ok := versioned.(*prometheusRule); ok {
+		return nil
 	}
 	obj := versioned.DeepCopyObject()
 	legacyscheme.Scheme.Default(obj)
