@@ -167,8 +167,8 @@ func (r *rows) take(ctx context.Context, one string) (holder string, err error) 
 
 // leave ends the lease of one, if it has it.
 func (r *rows) leave(ctx context.Context, one string) error {
-	err := r.db.InTx(ctx, func(ctx context.Context, tx taskstate.Tx, m taskstate.DBClock) error {
-		_, err := tx.ExecContext(ctx, r.q.Get("LeaseLeave"), m.Now, one)
+	err := r.db.InTx(ctx, func(ctx context.Context, tx taskstate.Tx, _ taskstate.DBClock) error {
+		_, err := tx.ExecContext(ctx, r.q.Get("LeaseLeave"), one)
 		return err
 	})
 	return wrap("end the lease of the mirror that acts", err)

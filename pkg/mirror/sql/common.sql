@@ -29,13 +29,14 @@ WHERE task_id > ?
 ORDER BY task_id
 LIMIT ?
 
--- The lease goes to whoever has it, or when it has ended. One that lasts too long is from before the database's clock was set back.
+-- The lease goes to whoever has it, or when it was left or has ended. One that lasts too long is from before the database's clock was
+-- set back.
 -- name: LeaseTake
 UPDATE mirror_lease SET holder = ?, lease_until = ?
-WHERE id = 1 AND (holder = ? OR lease_until <= ? OR lease_until > ?)
+WHERE id = 1 AND (holder IN (?, '') OR lease_until < ? OR lease_until > ?)
 
 -- name: LeaseLeave
-UPDATE mirror_lease SET holder = '', lease_until = ?
+UPDATE mirror_lease SET holder = ''
 WHERE id = 1 AND holder = ?
 
 -- name: LeaseHolder
