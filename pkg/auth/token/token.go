@@ -135,7 +135,7 @@ func (w *words) UnmarshalJSON(b []byte) error {
 
 // check judges the claims.
 func (v *Verifier) check(c claims) error {
-	if c.NotBefore == nil { // it is optional (RFC 7519 §4.1.5), and most providers leave it out
+	if c.NotBefore == nil { // it is optional (RFC 7519 §4.1.5), and Keycloak leaves it out
 		c.NotBefore = c.IssuedAt
 	}
 	c.IssuedAt = nil // beside nbf it is not judged
