@@ -1,7 +1,7 @@
 -- One row: which stream-mirror acts, and until when (design D19).
 CREATE TABLE mirror_lease (
     id INTEGER NOT NULL,
-    holder TEXT NOT NULL, -- host-process/random; empty: the last one has left
+    holder TEXT NOT NULL, -- host-process-random; empty: the last one has left
     lease_until TEXT NOT NULL,
     PRIMARY KEY (id),
     CONSTRAINT mirror_lease_one_row CHECK (id = 1)
