@@ -6,6 +6,7 @@ import (
 	"errors"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"strings"
 	"sync"
 	"time"
@@ -171,32 +172,39 @@ func (o belongings) at(r web.Route) string {
 		":letterId", o.deadLetter, ":topic", o.topic, ":group", o.group, ":messageId", o.message, ":operationId", o.operation, ":viewId", o.view, ":worker", o.worker, ":checkId", o.check).Replace(r.Path)
 }
 
+// asks is the query and the JSON body that a route is called with; an empty body: it takes none.
+func (o belongings) asks(r web.Route) (query url.Values, body string) {
+	query, body = url.Values{}, strings.ReplaceAll(bodies[r.Method+" "+r.Path], "DOCUMENT", o.document)
+	switch {
+	case strings.HasSuffix(r.Path, "/upload"), strings.HasSuffix(r.Path, "/preview"):
+		query.Set("waitSeconds", "0")
+	case strings.HasSuffix(r.Path, "/mq/status"):
+		query.Set("ids", o.message)
+	case r.Method == http.MethodPost && strings.HasSuffix(r.Path, "/bases"):
+		body = `{"name":"new ` + rand.Text() + `"}`
+	case r.Method == http.MethodDelete && strings.Contains(r.Path, "/bases/"):
+		query.Set("cascade", "true")
+	}
+	return query, body
+}
+
 // walk calls one route with an object.
 func (s *site) walk(r web.Route, o belongings, who string) *httptest.ResponseRecorder {
 	s.t.Helper()
 	path, secret := o.at(r), s.secrets[who]
 	require.NotContains(s.t, path, "//", "the object lacks something of %s", r.Path)
 	require.NotContains(s.t, path, "/:", "nobody makes objects for %s", r.Path)
-	body, given := bodies[r.Method+" "+r.Path]
+	query, body := o.asks(r)
+	if len(query) > 0 {
+		path += "?" + query.Encode()
+	}
 	switch {
-	case strings.Contains(path, "upload") || r.Method == http.MethodPut:
-		target := path
-		if r.Method == http.MethodPut {
-			target = "PUT " + path
-		} else if strings.HasSuffix(path, "upload") {
-			target += "?waitSeconds=0"
-		}
-		return s.upload(secret, target, nil, file("b.txt", "other "+rand.Text()))
-	case given && strings.HasSuffix(path, "preview"):
-		return s.send(secret, r.Method, path+"?waitSeconds=0", strings.ReplaceAll(body, "DOCUMENT", o.document))
-	case given:
+	case r.Method == http.MethodPut:
+		return s.upload(secret, "PUT "+path, nil, file("b.txt", "other "+rand.Text()))
+	case strings.Contains(r.Path, "upload"):
+		return s.upload(secret, path, nil, file("b.txt", "other "+rand.Text()))
+	case body != "":
 		return s.send(secret, r.Method, path, body)
-	case r.Method == http.MethodPost && strings.HasSuffix(path, "bases"):
-		return s.send(secret, r.Method, path, `{"name":"new `+rand.Text()+`"}`)
-	case r.Method == http.MethodDelete && strings.Contains(path, "/bases/"):
-		path += "?cascade=true"
-	case strings.HasSuffix(path, "/mq/status"):
-		path += "?ids=" + o.message
 	}
 	return s.do(s.request(secret, r.Method, path, nil))
 }

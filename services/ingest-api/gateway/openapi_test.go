@@ -65,23 +65,26 @@ func TestEveryKeyHasAValue(t *testing.T) {
 	t.Parallel()
 	d, err := apidoc.Load("1.2.3")
 	require.NoError(t, err)
-	var walk func(at string, v any)
-	walk = func(at string, v any) {
-		switch o := v.(type) {
-		case apidoc.Object:
-			for k, c := range o {
-				require.True(t, c != nil || k == "example" || k == "default" || k == "const", "%s/%s", at, k)
-				if k != "example" {
-					walk(at+"/"+k, c)
-				}
-			}
-		case []any:
-			for _, c := range o {
-				walk(at, c)
-			}
+	eachObject("", d.Root, func(at string, o apidoc.Object) {
+		for k, value := range o {
+			require.True(t, value != nil || k == "example" || k == "default" || k == "const" || strings.Contains(at+"/", "/example/"), "%s/%s", at, k)
+		}
+	})
+}
+
+// eachObject calls f with every object below a value, and where it stands.
+func eachObject(at string, v any, f func(at string, o apidoc.Object)) {
+	switch o := v.(type) {
+	case apidoc.Object:
+		f(at, o)
+		for k, c := range o {
+			eachObject(at+"/"+k, c, f)
+		}
+	case []any:
+		for _, c := range o {
+			eachObject(at, c, f)
 		}
 	}
-	walk("", d.Root)
 }
 
 // Generators of clients forget which members of a part of allOf may be null: a schema that has several is one object of theirs.
@@ -90,10 +93,10 @@ func TestASchemaOfPartsIsOneObject(t *testing.T) {
 	d, err := apidoc.Load("1.2.3")
 	require.NoError(t, err)
 	schemas := apidoc.Child(apidoc.Child(d.Root, "components"), "schemas")
-	for name, schema := range schemas {
-		parts, _ := schema.(apidoc.Object)["allOf"].([]any)
-		require.LessOrEqual(t, len(parts), 1, name)
-	}
+	eachObject("", d.Root, func(at string, o apidoc.Object) {
+		parts, _ := o["allOf"].([]any)
+		require.LessOrEqual(t, len(parts), 1, at)
+	})
 	accepted := apidoc.Child(schemas, "AcceptedTask") // whose fileName is never null, as that of its part may be
 	required, _ := accepted["required"].([]any)
 	require.Len(t, slices.DeleteFunc(slices.Clone(required), func(name any) bool { return name != "fileName" }), 1)
@@ -109,23 +112,11 @@ func TestEveryReferenceLeadsSomewhere(t *testing.T) {
 	t.Parallel()
 	d, err := apidoc.Load("1.2.3")
 	require.NoError(t, err)
-	var walk func(v any)
-	walk = func(v any) {
-		switch o := v.(type) {
-		case apidoc.Object:
-			if ref, ok := o["$ref"].(string); ok {
-				require.NotEmpty(t, apidoc.Resolve(d.Root, o), ref)
-			}
-			for _, c := range o {
-				walk(c)
-			}
-		case []any:
-			for _, c := range o {
-				walk(c)
-			}
+	eachObject("", d.Root, func(_ string, o apidoc.Object) {
+		if ref, ok := o["$ref"].(string); ok {
+			require.NotEmpty(t, apidoc.Resolve(d.Root, o), ref)
 		}
-	}
-	walk(d.Root)
+	})
 	require.Equal(t, "1.2.3", apidoc.Child(d.Root, "info")["version"])
 	require.NotContains(t, string(d.JSON()), "x-list")
 	require.NotContains(t, string(d.JSON()), "x-errors")
