@@ -73,7 +73,7 @@ func alerts(t *testing.T) []rulefmt.Rule {
 	return groups.Groups[0].Rules
 }
 
-// firing are the alerts whose condition holds with figures.
+// firing are the alerts whose condition is true of figures.
 func firing(t *testing.T, figures string) (names []string) {
 	t.Helper()
 	storage := promqltest.LoadedStorage(t, "load 1m\n"+figures)

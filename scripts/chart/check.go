@@ -76,7 +76,7 @@ func (m *podMonitor) DeepCopyObject() runtime.Object {
 	return &other
 }
 
-// prometheusRule is the Prometheus operator's PrometheusRule. Its groups are those of a rule file, which is judged as one.
+// prometheusRule is the Prometheus operator's PrometheusRule. Its groups are those of a rule file, which is validated as one.
 type prometheusRule struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`

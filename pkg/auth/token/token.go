@@ -138,7 +138,7 @@ func (v *Verifier) check(c claims) error {
 	if c.NotBefore == nil { // it is optional (RFC 7519 §4.1.5), and Keycloak leaves it out
 		c.NotBefore = c.IssuedAt
 	}
-	c.IssuedAt = nil // beside nbf it is not judged
+	c.IssuedAt = nil // beside nbf it is not checked
 	want := jwt.Expected{Issuer: v.cfg.Issuer, AnyAudience: jwt.Audience{v.cfg.Audience}, Time: v.now()}
 	// A token is bad from exp on (RFC 7519 §4.1.4); the library is content with exp itself.
 	wrong := c.ValidateWithLeeway(want, leeway-time.Nanosecond)
