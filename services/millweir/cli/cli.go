@@ -295,7 +295,7 @@ func exitCode(ctx context.Context, err error) int {
 	case coded != nil:
 		return coded.code
 	case errors.As(err, &refused):
-		return RefusalCode(refused.Status)
+		return RefusalCode(refused)
 	case errors.Is(err, context.DeadlineExceeded):
 		return ExitTimeout
 	case errors.Is(err, os.ErrNotExist), errors.Is(err, os.ErrPermission), errors.Is(err, client.ErrNoFile):
@@ -304,17 +304,23 @@ func exitCode(ctx context.Context, err error) int {
 	return ExitServer
 }
 
-// RefusalCode is the exit code for a status of the gateway.
-func RefusalCode(status int) int {
-	switch {
+// IsNotFound reports whether the gateway has said that what was named is not there.
+func IsNotFound(err error) bool {
+	var refused *client.Error
+	return errors.As(err, &refused) && RefusalCode(refused) == ExitNotFound
+}
+
+// RefusalCode is the exit code for a refusal. A stranger's says nothing about what was asked for, or only who may ask.
+func RefusalCode(refused *client.Error) int {
+	switch status := refused.Status; {
 	case status == http.StatusUnauthorized, status == http.StatusForbidden:
 		return ExitAuth
-	case status == http.StatusNotFound:
-		return ExitNotFound
 	case status == http.StatusTooManyRequests:
 		return ExitRateLimited
-	case status >= http.StatusInternalServerError:
+	case refused.Stranger, status >= http.StatusInternalServerError:
 		return ExitServer
+	case status == http.StatusNotFound:
+		return ExitNotFound
 	}
 	return ExitBadInput
 }

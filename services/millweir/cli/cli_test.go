@@ -37,7 +37,14 @@ type bundle struct {
 func setup(t *testing.T) *bundle {
 	t.Helper()
 	b := &bundle{mux: http.NewServeMux(), env: map[string]string{}}
-	b.server = httptest.NewServer(b.mux)
+	b.server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		if _, pattern := b.mux.Handler(r); pattern == "" {
+			reply(w, http.StatusNotFound, map[string]any{"code": "NOT_FOUND", "message": "there is nothing at this address"})
+			return
+		}
+		b.mux.ServeHTTP(w, r)
+	}))
 	t.Cleanup(b.server.Close)
 	b.env["MILLWEIR_SERVER"] = b.server.URL
 	return b
@@ -117,6 +124,48 @@ func TestAnswerThatIsNotOursKeepsItsStatus(t *testing.T) {
 	require.Equal(t, cli.ExitServer, b.run(t.Context(), "tasks", "get", "x"))
 	require.Contains(t, b.err.String(), "HTTP_502")
 	require.NotContains(t, b.err.String(), "\x1b", "a stranger's text must not drive the terminal")
+}
+
+// What a proxy, a portal or another server returns is never taken for the gateway's word: neither for what was asked for, nor for
+// "there is no such thing".
+func TestWhatAStrangerReturnsIsNamed(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		status int
+		header [2]string
+		body   string
+		code   int
+		says   []string
+	}{
+		"too large":     {413, [2]string{"Server", "nginx"}, "<html>\r\n<head><title>413 Request Entity Too Large</title></head>\r\n<body>x</body></html>", cli.ExitServer, []string{"before it: 413 Request Entity Too Large. The limit is that of a proxy"}},
+		"gone":          {404, [2]string{"Server", "nginx"}, "default backend - 404", cli.ExitServer, []string{"HTTP_404: not from a gateway", "default backend - 404"}},
+		"its own JSON":  {404, [2]string{"Content-Type", "application/json"}, `{"message":"no Route matched"}`, cli.ExitServer, []string{"no Route matched"}},
+		"a portal":      {200, [2]string{"Content-Type", "text/html"}, "<!doctype html><title>Log in &amp; surf</title>", cli.ExitServer, []string{"HTTP_200", "Log in & surf"}},
+		"to https":      {301, [2]string{"Location", "https://docs.example/mill/api/knowledge/tasks/x"}, "<html>moved</html>", cli.ExitServer, []string{"it leads to https://docs.example/mill/api", "Set the server to https://docs.example/mill (--server"}},
+		"to a log-in":   {302, [2]string{"Location", "/oauth2/start?rd=secret"}, "", cli.ExitServer, []string{"/oauth2/start. See whether http://"}},
+		"who are you":   {403, [2]string{"Server", "nginx"}, "<html>no</html>", cli.ExitAuth, []string{"HTTP_403", "403 Forbidden"}},
+		"its own limit": {429, [2]string{"Server", "nginx"}, "slow down", cli.ExitRateLimited, []string{"slow down"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t)
+			b.mux.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) {
+				w.Header().Set("Content-Type", "text/html")
+				w.Header().Set(c.header[0], c.header[1])
+				w.WriteHeader(c.status)
+				_, _ = io.WriteString(w, c.body)
+			})
+			for _, args := range [][]string{{"tasks", "get", "x"}, {"documents", "delete", "x", "--yes"}} {
+				require.Equal(t, c.code, b.run(t.Context(), args...), "%v: %s", args, b.err)
+				if args[0] == "tasks" {
+					for _, want := range c.says {
+						require.Contains(t, b.err.String(), want)
+					}
+				}
+				require.NotContains(t, b.err.String(), "secret", "%v", args)
+			}
+		})
+	}
 }
 
 func TestKeyIsSentAsBearer(t *testing.T) {

@@ -280,7 +280,7 @@ func TestIdsStayInTheirPlace(t *testing.T) {
 	var asked []string
 	b.mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		asked = append(asked, r.URL.EscapedPath()+"?"+r.URL.RawQuery)
-		w.WriteHeader(http.StatusNotFound)
+		reply(w, http.StatusNotFound, wire.Problem{Code: "NOT_FOUND", Message: "no such thing"})
 	})
 	const evil = "a/../b?x=1#f%2f"
 	for _, verb := range [][]string{

@@ -204,7 +204,7 @@ func cannedGateway(t *testing.T) (*bundle, *strings.Builder) {
 	b.mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		answer, known := canned[r.Method+" "+r.URL.EscapedPath()]
 		if !known {
-			w.WriteHeader(http.StatusNotFound)
+			reply(w, http.StatusNotFound, map[string]any{"code": "NOT_FOUND", "message": "no such thing"})
 			return
 		}
 		fmt.Fprintf(seen, "%s %s\n", r.Method, r.URL.RequestURI())

@@ -3,9 +3,11 @@ package cli
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
+	"net/http"
 	"net/url"
 	"slices"
 	"strconv"
@@ -388,11 +390,16 @@ func top(a *App) *cobra.Command {
 	return c
 }
 
-// lookAround asks for everything that top shows; what is for operators alone may be missing.
+// lookAround asks for everything that top shows. What is for operators alone may be missing: a proxy may leave it out too.
 func (a *App) lookAround(ctx context.Context) (o overviewOf, err error) {
 	o.At = time.Now().UTC()
 	for path, into := range map[string]any{"/internal/tasks/stats": &o.Stats, "/internal/outbox": &o.Outbox} {
-		if err := a.Gateway().Get(ctx, path, into); err != nil && exitCode(ctx, err) != ExitAuth && exitCode(ctx, err) != ExitNotFound {
+		err := a.Gateway().Get(ctx, path, into)
+		var refused *client.Error
+		if errors.As(err, &refused) && (refused.Status == http.StatusNotFound || RefusalCode(refused) == ExitAuth) {
+			continue
+		}
+		if err != nil {
 			return o, err
 		}
 	}

@@ -98,6 +98,10 @@ func TestTop(t *testing.T) {
 	b.mux.HandleFunc("/internal/", func(w http.ResponseWriter, _ *http.Request) {
 		reply(w, http.StatusForbidden, map[string]any{"code": "FORBIDDEN", "message": "no"})
 	})
+	b.mux.HandleFunc("/internal/outbox", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/plain")
+		http.Error(w, "default backend - 404", http.StatusNotFound) // a proxy that leads users' addresses alone
+	})
 	ctx, interrupt := context.WithCancel(t.Context())
 	looks := 0
 	b.mux.HandleFunc("GET /api/knowledge/tasks", func(w http.ResponseWriter, r *http.Request) {

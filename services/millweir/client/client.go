@@ -3,12 +3,16 @@ package client
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
+	"html"
 	"io"
+	"mime"
 	"net/http"
 	"net/url"
+	"regexp"
 	"strconv"
 	"strings"
 
@@ -34,11 +38,17 @@ type Client struct {
 	http http.Client
 }
 
-// New makes a client.
-func New(base, key string) *Client { return &Client{Base: base, Key: key} }
+// New makes a client. It follows no redirect: a POST would become a GET on the way.
+func New(base, key string) *Client {
+	stay := func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	return &Client{Base: base, Key: key, http: http.Client{CheckRedirect: stay}}
+}
 
-// Error is the gateway's refusal, or that of a stranger between with the code HTTP_<status>.
-type Error struct{ wire.Problem }
+// Error is the gateway's refusal, or what a stranger between returned, such as a proxy, with the code HTTP_<status>.
+type Error struct {
+	wire.Problem
+	Stranger bool `json:"-"` // the gateway did not write it: it says nothing about a task or a document
+}
 
 // Error says what the gateway said.
 func (e *Error) Error() string {
@@ -129,7 +139,13 @@ func (c *Client) do(ctx context.Context, method, path, contentType string, body 
 		return err
 	}
 	defer func() { _ = res.Body.Close() }()
-	if out == nil || res.StatusCode == http.StatusNoContent {
+	if res.StatusCode == http.StatusNoContent {
+		return nil
+	}
+	if kind, _, err := mime.ParseMediaType(res.Header.Get("Content-Type")); err != nil || kind != "application/json" {
+		return c.refusal(res)
+	}
+	if out == nil {
 		return nil
 	}
 	if err := json.NewDecoder(io.LimitReader(res.Body, maxAnswer)).Decode(out); err != nil {
@@ -148,7 +164,7 @@ func (c *Client) send(ctx context.Context, method, path, contentType string, bod
 		return res, nil
 	}
 	defer func() { _ = res.Body.Close() }()
-	return nil, refusal(res)
+	return nil, c.refusal(res)
 }
 
 // request returns any response, whose body the caller closes.
@@ -174,17 +190,47 @@ func (c *Client) request(ctx context.Context, method, path, contentType string, 
 	return res, nil
 }
 
-// refusal reads an error answer; one that is not the gateway's keeps its status and its first words.
-func refusal(res *http.Response) error {
+// refusal reads an error answer, or one that is not the gateway's.
+func (c *Client) refusal(res *http.Response) error {
 	e := &Error{}
 	text, _ := io.ReadAll(io.LimitReader(res.Body, maxProblem)) // what could be read is enough
 	if json.Unmarshal(text, e) != nil || e.Code == "" {
-		words := []rune(string(bytes.TrimSpace(text)))
-		e.Code, e.Message = "HTTP_"+strconv.Itoa(res.StatusCode), string(words[:min(len(words), maxWords)])
+		e = c.stranger(res, text)
 	}
 	e.Status = res.StatusCode
 	if seconds, err := strconv.Atoi(res.Header.Get("Retry-After")); err == nil && e.RetryAfter == 0 {
 		e.RetryAfter = seconds
 	}
 	return e
+}
+
+var (
+	htmlTitle = regexp.MustCompile(`(?is)<title[^>]*>(.*?)</title>`)
+	htmlPage  = regexp.MustCompile(`(?i)<(!doctype )?html`)
+)
+
+// stranger is the error for an answer that is not the gateway's: where it leads to, or the first words of its title or text.
+func (c *Client) stranger(res *http.Response, text []byte) *Error {
+	said := ""
+	if title := htmlTitle.FindSubmatch(text); title != nil {
+		said = html.UnescapeString(string(title[1]))
+	} else if !htmlPage.Match(text) {
+		said = string(text)
+	}
+	words := []rune(strings.Join(strings.Fields(said), " "))
+	said = cmp.Or(string(words[:min(len(words), maxWords)]), res.Status)
+	remedy := "See whether " + c.Base + " is the address of a millweir gateway, and what stands before it."
+	if to, err := res.Location(); err == nil {
+		to.RawQuery = ""
+		said = "it leads to " + to.String()
+		asked, _, _ := strings.Cut(strings.TrimPrefix(res.Request.URL.String(), c.Base), "?")
+		if base, same := strings.CutSuffix(to.String(), asked); same {
+			remedy = "Set the server to " + base + " (--server, MILLWEIR_SERVER or a profile)."
+		}
+	} else if res.StatusCode == http.StatusRequestEntityTooLarge {
+		remedy = "The limit is that of a proxy before the gateway: raise it there (nginx: client_max_body_size)."
+	}
+	return &Error{Stranger: true, Problem: wire.Problem{
+		Code: "HTTP_" + strconv.Itoa(res.StatusCode), Message: "not from a gateway, but from what stands before it: " + said, Remedy: remedy,
+	}}
 }

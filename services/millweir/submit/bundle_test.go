@@ -33,7 +33,10 @@ type bundle struct {
 func setup(t *testing.T) *bundle {
 	t.Helper()
 	b := &bundle{mux: http.NewServeMux()}
-	b.server = httptest.NewServer(b.mux)
+	b.server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		b.mux.ServeHTTP(w, r)
+	}))
 	t.Cleanup(b.server.Close)
 	b.env = map[string]string{"MILLWEIR_SERVER": b.server.URL}
 	return b

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -222,8 +221,7 @@ func (m *mirrored) send(ctx context.Context, path string, info fs.FileInfo) (e e
 		}
 	}
 	t, e, err := m.sendFile(ctx, f, func(string, int) {})
-	var refused *client.Error
-	if errors.As(err, &refused) && refused.Status == http.StatusNotFound && f.document != "" {
+	if cli.IsNotFound(err) && f.document != "" {
 		f.document = "" // somebody deleted it
 		t, e, err = m.sendFile(ctx, f, func(string, int) {})
 	}
@@ -275,12 +273,9 @@ func (m *mirrored) deleteGone(ctx context.Context, there map[string]bool, unread
 		c := change{Action: "deleted", File: path, TaskID: e.Task, Document: e.Document}
 		if e.Foreign || e.Document == "" || m.shared(e) {
 			c.Action = "kept" // another file's, or somebody else's
-		} else if err := m.api.Delete(ctx, client.DocumentPath(e.Document)); err != nil {
-			var refused *client.Error
-			if !errors.As(err, &refused) || refused.Status != http.StatusNotFound {
-				m.fail(ctx, c, nil, err)
-				continue
-			}
+		} else if err := m.api.Delete(ctx, client.DocumentPath(e.Document)); err != nil && !cli.IsNotFound(err) {
+			m.fail(ctx, c, nil, err)
+			continue
 		}
 		e.Gone = true
 		m.journal.accept(e, true)
@@ -308,7 +303,7 @@ func (m *mirrored) fail(ctx context.Context, c change, info fs.FileInfo, err err
 	m.failures++
 	if hopeless := m.hopeless(err); hopeless != nil {
 		m.end = hopeless
-	} else if errors.As(err, &refused) && cli.RefusalCode(refused.Status) == cli.ExitBadInput && info != nil {
+	} else if errors.As(err, &refused) && cli.RefusalCode(refused) == cli.ExitBadInput && info != nil {
 		m.refused[c.File] = stampOf(info)
 	}
 	m.mu.Unlock()

@@ -24,6 +24,7 @@ type library struct {
 	keys    map[string]string // the document of each key
 	refuse  map[string]int    // status by file name
 	made    int
+	strange int // what a proxy returns in the place of every deletion; 0: there is none
 	changed chan struct{}
 }
 
@@ -70,6 +71,12 @@ func (b *bundle) library() *library {
 	b.mux.HandleFunc("DELETE /api/knowledge/documents/{id}", func(w http.ResponseWriter, r *http.Request) {
 		l.mu.Lock()
 		defer l.mu.Unlock()
+		if l.strange != 0 {
+			w.Header().Set("Content-Type", "text/html")
+			w.WriteHeader(l.strange)
+			_, _ = io.WriteString(w, "<html>a page</html>")
+			return
+		}
 		delete(l.texts, r.PathValue("id"))
 		w.WriteHeader(http.StatusNoContent)
 		l.changed <- struct{}{}
@@ -137,6 +144,26 @@ func TestWatchMirrorsAFolder(t *testing.T) {
 	l.mu.Unlock()
 	put(t, filepath.Join(dir, "z.txt"), "A4")
 	step("edited after its document was deleted by others", "A4")
+}
+
+// A proxy's "not found" and a portal's page are no word of the gateway's: the document is still there, and is deleted later.
+func TestWatchBelievesNoStranger(t *testing.T) {
+	t.Parallel()
+	for _, status := range []int{http.StatusNotFound, http.StatusOK} {
+		b := setup(t)
+		b.cache = t.TempDir()
+		l := b.library()
+		dir := tree(t, "a.txt", "b.txt")
+		require.Zero(t, b.run(t.Context(), "watch", dir, "--once", "--delete"), b.err.String())
+		require.NoError(t, os.Remove(filepath.Join(dir, "a.txt")))
+		l.strange = status
+		require.Equal(t, 1, b.run(t.Context(), "watch", dir, "--once", "--delete"), b.out.String())
+		require.Contains(t, b.out.String(), "not from a gateway")
+		require.Len(t, l.has(), 2)
+		l.strange = 0
+		require.Zero(t, b.run(t.Context(), "watch", dir, "--once", "--delete"), b.err.String())
+		require.Equal(t, []string{"text of b.txt"}, l.has())
+	}
 }
 
 // Nothing is deleted that was not made of the folder, nor because a folder cannot be seen.

@@ -42,7 +42,7 @@ func (s *sender) hopeless(err error) error {
 	var refused *client.Error
 	switch {
 	case !errors.As(err, &refused):
-	case cli.RefusalCode(refused.Status) == cli.ExitAuth:
+	case cli.RefusalCode(refused) == cli.ExitAuth:
 		return err
 	case refused.Code == noBase:
 		return fmt.Errorf("%w; millweir bases create %s makes it", err, cli.Clean(s.form["knowledgeBase"]))
