@@ -73,19 +73,21 @@ func (c Config) requestLimit() int64 {
 }
 
 // proxies is TRUSTED_PROXIES without empty entries; an entry that is no address and no network is an error.
-func (c Config) proxies() ([]string, error) {
-	var out []string
+func (c Config) proxies() ([]netip.Prefix, error) {
+	var out []netip.Prefix
 	for _, p := range c.TrustedProxies {
 		p = strings.TrimSpace(p)
 		if p == "" {
 			continue
 		}
-		if _, err := netip.ParseAddr(p); err != nil {
-			if _, err := netip.ParsePrefix(p); err != nil {
-				return nil, fmt.Errorf("%q is neither an address nor a network", p)
-			}
+		network, err := netip.ParsePrefix(p)
+		if addr, notAddr := netip.ParseAddr(p); notAddr == nil {
+			network, err = addr.Unmap().Prefix(addr.Unmap().BitLen())
 		}
-		out = append(out, p)
+		if err != nil {
+			return nil, fmt.Errorf("%q is neither an address nor a network", p)
+		}
+		out = append(out, network)
 	}
 	return out, nil
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"net/http"
-	"net/netip"
 	"net/url"
 	"strings"
 	"time"
@@ -61,13 +60,9 @@ func (g *Gateway) newConsole() (http.Handler, error) {
 	if err != nil {
 		return nil, err
 	}
-	trusted, err := g.cfg.proxies()
-	if err != nil {
-		return nil, err
-	}
 	serve := func(c *gin.Context) {
 		web.AllowWrite(c)
-		pages.Serve(c.Writer, c.Request, visit{g: g, c: c, trusted: trusts(trusted, c.RemoteIP())})
+		pages.Serve(c.Writer, c.Request, visit{g, c})
 	}
 	for _, path := range []string{console.Path, console.Path + "/*page"} {
 		for _, method := range []string{http.MethodGet, http.MethodHead, http.MethodPost} {
@@ -96,33 +91,17 @@ func split(console http.Handler, path string, api http.Handler) http.Handler {
 	})
 }
 
-// trusts reports whether an address is one of TRUSTED_PROXIES.
-func trusts(proxies []string, ip string) bool {
-	addr, err := netip.ParseAddr(ip)
-	if err != nil {
-		return false
-	}
-	addr = addr.Unmap()
-	for _, p := range proxies {
-		if network, err := netip.ParsePrefix(p); err == nil && network.Contains(addr) {
-			return true
-		}
-		if one, err := netip.ParseAddr(p); err == nil && one.Unmap() == addr {
-			return true
-		}
-	}
-	return false
-}
-
 // visit is the gateway's side of one request for the console.
 type visit struct {
-	g       *Gateway
-	c       *gin.Context
-	trusted bool
+	g *Gateway
+	c *gin.Context
 }
 
-// Trusted reports whether the request came from a proxy whose words on scheme and prefix are believed.
-func (v visit) Trusted() bool { return v.trusted }
+// TLS reports whether the browser's connection is encrypted.
+func (v visit) TLS() bool { return web.RequestOf(v.c).TLS }
+
+// Prefix is the path that a proxy has taken away before ours, or empty.
+func (v visit) Prefix() string { return web.RequestOf(v.c).Prefix }
 
 // LogIn makes a session of an API key; a wrong one counts as a failed login.
 func (v visit) LogIn(key string) (secret string, ends time.Time, err error) {

@@ -14,6 +14,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"net/netip"
 	"slices"
 	"sync"
 	"time"
@@ -100,6 +101,7 @@ type Gateway struct {
 	codes   chan struct{} // of the same for codes of the identity provider, which takes longer
 	handler http.Handler
 	api     *apidoc.Document
+	proxies []netip.Prefix // TRUSTED_PROXIES
 
 	shares *shares.Shares
 	routes []web.Route // all that the gateway answers
@@ -137,6 +139,9 @@ func New(cfg Config, deps Deps) (*Gateway, error) {
 		draining: make(chan struct{}),
 	}
 	var err error
+	if g.proxies, err = cfg.proxies(); err != nil {
+		return nil, err
+	}
 	if g.api, err = apidoc.Load(deps.Version); err != nil {
 		return nil, fmt.Errorf("read the OpenAPI document: %w", err)
 	}

@@ -7,8 +7,10 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/netip"
 	"regexp"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"time"
 
@@ -28,7 +30,11 @@ const bearerPrefix = "bearer "
 // begin gives the request an id, a span and the headers of every answer, and counts it in the end.
 func (g *Gateway) begin(c *gin.Context) {
 	start := g.deps.Now()
-	r := &web.Request{ID: requestID(c.Request.Header.Get("X-Request-Id"))}
+	r := &web.Request{ID: requestID(c.Request.Header.Get("X-Request-Id")), TLS: c.Request.TLS != nil}
+	if g.trusts(c.RemoteIP()) {
+		r.TLS = r.TLS || c.Request.Header.Get("X-Forwarded-Proto") == "https"
+		r.Prefix = prefixOf(c.Request.Header)
+	}
 	c.Set(web.RequestKey, r)
 	secure(c.Writer.Header())
 	c.Writer.Header().Set("X-Request-Id", r.ID)
@@ -45,6 +51,24 @@ func (g *Gateway) begin(c *gin.Context) {
 			slog.String("user_id", r.Principal.UserID), slog.String("client", c.ClientIP()))
 	}()
 	c.Next()
+}
+
+// trusts reports whether an address is one of TRUSTED_PROXIES.
+func (g *Gateway) trusts(ip string) bool {
+	addr, err := netip.ParseAddr(ip)
+	return err == nil && slices.ContainsFunc(g.proxies, func(p netip.Prefix) bool { return p.Contains(addr.Unmap()) })
+}
+
+// prefixForm is what a proxy may say of the path before ours: segments of harmless characters.
+var prefixForm = regexp.MustCompile(`^(/[0-9A-Za-z_~-][0-9A-Za-z._~-]{0,63}){1,8}$`)
+
+// prefixOf is the path that a proxy says it has taken away before ours. One of another form is not believed.
+func prefixOf(h http.Header) string {
+	said := strings.TrimSuffix(h.Get("X-Forwarded-Prefix"), "/")
+	if !prefixForm.MatchString(said) {
+		return ""
+	}
+	return said
 }
 
 var harmlessRequestID = regexp.MustCompile(`^[0-9A-Za-z._-]{1,128}$`)

@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"net/http"
+	"net/netip"
 	"slices"
 
 	"github.com/gin-gonic/gin"
@@ -41,11 +42,7 @@ func (g *Gateway) bareEngine() (*gin.Engine, error) {
 	e.RedirectTrailingSlash = false
 	e.UseRawPath = true // a base's name may hold an escaped slash
 	e.UnescapePathValues = true
-	proxies, err := g.cfg.proxies()
-	if err != nil {
-		return nil, err
-	}
-	if err := e.SetTrustedProxies(proxies); err != nil {
+	if err := e.SetTrustedProxies(web.Each(g.proxies, netip.Prefix.String)); err != nil {
 		return nil, err
 	}
 	e.Use(g.begin, g.recoverPanic, g.guardHost)

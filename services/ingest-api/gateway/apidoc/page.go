@@ -53,7 +53,7 @@ func docsPage(root Object) []byte {
 	p := &page{}
 	p.add("<!doctype html><html lang=en><meta charset=utf-8><meta name=viewport content=\"width=device-width\"><title>%s API</title>", Text(info, "title"))
 	p.WriteString("<style>" + docsStyle + "</style>")
-	p.add("<h1>%s API</h1><p>%s Version %s. <a href=\"/openapi.json\">openapi.json</a></p><p class=d>%s</p>",
+	p.add("<h1>%s API</h1><p>%s Version %s. <a href=\"openapi.json\">openapi.json</a></p><p class=d>%s</p>",
 		Text(info, "title"), Text(info, "summary"), Text(info, "version"), Text(info, "description"))
 	tags, _ := root["tags"].([]any)
 	for _, t := range tags {

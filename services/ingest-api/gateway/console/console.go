@@ -47,8 +47,10 @@ var templateFiles embed.FS
 
 // Visit is the gateway's side of one request. Its errors are *Refusal.
 type Visit interface {
-	// Trusted reports whether the request came from a proxy whose words on scheme and prefix are believed.
-	Trusted() bool
+	// TLS reports whether the browser's connection is encrypted.
+	TLS() bool
+	// Prefix is the path that a proxy has taken away before ours, or empty.
+	Prefix() string
 	// LogIn makes a session of an API key, until ends.
 	LogIn(key string) (secret string, ends time.Time, err error)
 	// BeginLogin returns the identity provider's address, and what the browser keeps until FinishLogin.

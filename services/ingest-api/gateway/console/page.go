@@ -101,7 +101,7 @@ func (h *Handler) setLook(p *page) error {
 func (h *Handler) newPage(w http.ResponseWriter, r *http.Request) *page {
 	v := visitOf(r.Context())
 	return &page{
-		h: h, w: w, r: r, visit: v, now: h.cfg.Now(), Look: lookOf(r), tls: overTLS(r, v.Trusted()), prefix: prefixOf(r, v.Trusted()),
+		h: h, w: w, r: r, visit: v, now: h.cfg.Now(), Look: lookOf(r), tls: v.TLS(), prefix: v.Prefix(),
 	}
 }
 

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"net/http"
 	"net/url"
-	"regexp"
 	"strings"
 	"time"
 )
@@ -228,21 +227,4 @@ func (h *Handler) logout(p *page) error {
 	form.To, form.Out, p.Section = onward, true, "login"
 	p.w.Header().Set("Refresh", "0; url="+onward)
 	return p.render(http.StatusOK, "login", p.T("Log out"), form)
-}
-
-// prefixForm is what a proxy may say of the path before ours: segments of harmless characters.
-var prefixForm = regexp.MustCompile(`^(/[0-9A-Za-z_~-][0-9A-Za-z._~-]{0,63}){1,8}$`)
-
-// prefixOf is the path that a proxy has taken away before ours. One of another form is not believed.
-func prefixOf(r *http.Request, trusted bool) string {
-	said := strings.TrimSuffix(r.Header.Get("X-Forwarded-Prefix"), "/")
-	if !trusted || !prefixForm.MatchString(said) {
-		return ""
-	}
-	return said
-}
-
-// overTLS reports whether the browser's connection is encrypted.
-func overTLS(r *http.Request, trusted bool) bool {
-	return r.TLS != nil || trusted && r.Header.Get("X-Forwarded-Proto") == "https"
 }

@@ -66,7 +66,7 @@ func (g *Handler) createBase(c *gin.Context) error {
 		return err
 	}
 	v := views.Base(b)
-	c.Writer.Header().Set("Location", "/api/knowledge/bases/"+url.PathEscape(b.ID))
+	web.Locate(c, "/api/knowledge/bases/"+url.PathEscape(b.ID))
 	c.Writer.Header().Set("ETag", web.ETag(v))
 	return web.JSON(c, http.StatusCreated, v)
 }

@@ -77,7 +77,7 @@ func (g *Handler) ask(c *gin.Context) error {
 	if err != nil {
 		return problem(err)
 	}
-	c.Writer.Header().Set("Location", c.FullPath()+"/"+op.ID)
+	web.Locate(c, c.FullPath()+"/"+op.ID)
 	return web.JSON(c, http.StatusAccepted, views.BulkOperation(op))
 }
 

@@ -67,10 +67,9 @@ func (g *ChecksHandler) askCheck(c *gin.Context) error {
 	if err != nil {
 		return err
 	}
-	h := c.Writer.Header()
-	h.Set("Location", "/internal/fsck/"+got.Task.ID)
+	web.Locate(c, "/internal/fsck/"+got.Task.ID)
 	if again {
-		h.Set("Idempotency-Replayed", "true")
+		c.Writer.Header().Set("Idempotency-Replayed", "true")
 	}
 	return web.JSON(c, http.StatusAccepted, views.CheckReport(got))
 }

@@ -58,10 +58,9 @@ func (g *Handler) preview(c *gin.Context) error {
 		return err
 	}
 	done := t.Status.Terminal() || web.Await(c, g.Svc, in.who, &t, time.Duration(wait)*time.Second, g.Draining)
-	h := c.Writer.Header()
-	h.Set("Location", "/api/workflows/tasks/"+t.ID)
+	web.Locate(c, "/api/workflows/tasks/"+t.ID)
 	if replayed {
-		h.Set("Idempotency-Replayed", "true")
+		c.Writer.Header().Set("Idempotency-Replayed", "true")
 	}
 	status := http.StatusAccepted
 	if done {

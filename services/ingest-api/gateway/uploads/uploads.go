@@ -170,12 +170,11 @@ func (g *Handler) answerUpload(c *gin.Context, in *intake, done bool) error {
 	if f.accepted.Duplicate && !f.accepted.Replayed {
 		status = http.StatusOK // contract §4: the existing document, whatever its last task does
 	}
-	h := c.Writer.Header()
 	if f.accepted.Task.ID != "" {
-		h.Set("Location", "/api/knowledge/tasks/"+f.accepted.Task.ID)
+		web.Locate(c, "/api/knowledge/tasks/"+f.accepted.Task.ID)
 	}
 	if f.accepted.Replayed {
-		h.Set("Idempotency-Replayed", "true")
+		c.Writer.Header().Set("Idempotency-Replayed", "true")
 	}
 	return web.JSON(c, status, views.Accepted(f.accepted, f.name))
 }

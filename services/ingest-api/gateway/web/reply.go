@@ -58,6 +58,11 @@ func Write(c *gin.Context, contentType string, status int, body []byte) {
 	_, _ = c.Writer.Write(body) // a client that is gone is seen by the connection
 }
 
+// Locate says where the caller finds what was made: path is the gateway's, behind what a proxy has taken away before it.
+func Locate(c *gin.Context, path string) {
+	c.Writer.Header().Set("Location", RequestOf(c).Prefix+path)
+}
+
 // WriteProblem writes a refusal before a request reaches the routes.
 func WriteProblem(w http.ResponseWriter, p wire.Problem) {
 	w.Header().Set("Content-Type", "application/problem+json")

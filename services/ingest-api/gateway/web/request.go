@@ -26,7 +26,9 @@ type Request struct {
 	ID        string
 	Parent    string // W3C traceparent of the span that the gateway opened
 	Principal auth.Principal
-	Streaming bool // an event stream: its length says nothing about speed
+	Streaming bool   // an event stream: its length says nothing about speed
+	TLS       bool   // the caller's connection is encrypted
+	Prefix    string // what a proxy has taken away before the path, as the caller knows it; empty: nothing
 }
 
 // RequestOf returns the request's record; begin has made it.

@@ -142,10 +142,9 @@ func (g *Handler) submit(c *gin.Context, who ingest.Caller, request tasks.Reques
 	if !ended && wait > 0 {
 		ended = web.Await(c, g.Svc, who, &t, time.Duration(wait)*time.Second, g.Draining)
 	}
-	h := c.Writer.Header()
-	h.Set("Location", "/api/workflows/tasks/"+t.ID)
+	web.Locate(c, "/api/workflows/tasks/"+t.ID)
 	if got[0].Replayed {
-		h.Set("Idempotency-Replayed", "true")
+		c.Writer.Header().Set("Idempotency-Replayed", "true")
 	}
 	status, reply := http.StatusAccepted, views.Workflow(c, t)
 	if ended {

@@ -193,7 +193,8 @@ function upload(form) {
         kept.searchParams.append("task", said.taskId); // a reload shows what was sent
         history.replaceState(null, "", kept);
       } else if (ask.responseURL.includes("/login")) { sessionEnded(); one.state.textContent = "✕ " + d.failed; } else {
-        one.state.textContent = "✕ " + (said.message ? said.message + " " + (said.remedy || "") : d.failed);
+        one.state.textContent = "✕ " + (said.message ? said.message + " " + (said.remedy || "") :
+          (ask.status === 413 ? d.large : d.failed) + (ask.status ? " (HTTP " + ask.status + ")" : "")); // a proxy's word, or nobody's
       }
       next();
     });
