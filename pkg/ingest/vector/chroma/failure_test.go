@@ -65,6 +65,50 @@ func answer(w http.ResponseWriter, status int, body string) {
 	_, _ = w.Write([]byte(body))
 }
 
+// A "not found" of a proxy is no word on a collection, and its page no receipt: neither may end a deletion, empty a search or pass for
+// a write. A real server's "not found" is in
+// TestCollectionDroppedByAnotherProcess.
+func TestWhatAProxyReturnsIsNotChromas(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		status int
+		body   string
+	}{"not found": {404, "default backend - 404"}, "a page": {200, "<html>log in</html>"}, "nothing": {404, ""}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var strange atomic.Bool
+			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if strange.Load() {
+					answer(w, c.status, c.body)
+					return
+				}
+				answer(w, http.StatusOK, `{"id":"c1","name":"x"}`)
+			}))
+			t.Cleanup(server.Close)
+			rows := vectortest.RandomRows(0, 1, 4, "v")
+			for _, known := range []bool{false, true} { // the collection's id
+				store := newStore(t, server.URL, nil)
+				strange.Store(false)
+				if known {
+					require.NoError(t, store.Upsert(t.Context(), "base1", rows))
+				}
+				strange.Store(true)
+				_, queryErr := store.Query(t.Context(), "base1", rows[0].Values, 1, nil)
+				_, getErr := store.Get(t.Context(), "base1", []string{"a"}, false)
+				_, listErr := store.List(t.Context(), "base1", 0, 1)
+				for operation, err := range map[string]error{
+					"upsert": store.Upsert(t.Context(), "base1", rows), "delete": store.Delete(t.Context(), "base1", []string{"a"}),
+					"query": queryErr, "get": getErr, "list": listErr, "drop": store.Drop(t.Context(), "base1"),
+				} {
+					var f *ingest.Failure
+					require.ErrorAs(t, err, &f, "%s, known: %v", operation, known)
+					require.False(t, f.Permanent, operation)
+				}
+			}
+		})
+	}
+}
+
 // undisturbed repeats what took long: tries within one attempt end after 2 s (design D16), and a machine that stalls uses
 // them up. What is not held up takes less than half a second.
 func undisturbed(try func()) {
@@ -103,7 +147,7 @@ func TestErrorTable(t *testing.T) {
 		"rate, no time":  {status: 429, code: ingest.CodeThrottled, calls: 3},
 		"unauthorised":   {status: 401, code: ingest.CodeVector, calls: 1},
 		"redirect":       {status: 302, header: [2]string{"Location", "http://redirected.invalid/"}, code: ingest.CodeVector, calls: 1},
-		"gone and again": {status: 404, code: ingest.CodeVector, calls: 2},
+		"gone and again": {status: 404, body: `{"error":"NotFoundError","message":"Collection [c1] does not exist."}`, code: ingest.CodeVector, calls: 2},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

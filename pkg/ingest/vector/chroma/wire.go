@@ -137,7 +137,7 @@ func (s *Store) onCollection(ctx context.Context, c *collection, create bool, op
 			return err
 		}
 		err = s.post(ctx, s.root+"/"+id+"/"+operation, body, reply)
-		if !rest.IsStatus(err, http.StatusNotFound) {
+		if !isMissing(err) {
 			return err
 		}
 		c.forget(id)
@@ -216,8 +216,11 @@ func (s *Store) call(ctx context.Context, call rest.Call, reply any) error {
 	call.MaxReply, call.Timeout, call.Template = maxReply, s.cfg.Timeout, s.template(call.Path)
 	return rest.Retry(ctx, func() error {
 		body, err := s.client.Do(ctx, call)
-		if err != nil || reply == nil {
+		if err != nil {
 			return err
+		}
+		if reply == nil {
+			reply = new(struct{}) // a page of a proxy's is no receipt
 		}
 		if err := json.Unmarshal(body, reply); err != nil {
 			return ingest.Transient(ingest.CodeVector, "%s: reply is not what it should be: %w", s.client.Op(call), err)
@@ -239,11 +242,12 @@ func (s *Store) template(path string) string {
 	return s.root + "/{collection}/" + operation
 }
 
-// isMissing finds a collection, database or tenant that does not exist; for the last two Chroma says 400.
+// isMissing finds a collection, database or tenant that does not exist; for the last two Chroma says 400. Another 404 is that of a
+// proxy, or of a wrong address.
 func isMissing(err error) bool {
 	reply, ok := errors.AsType[*rest.StatusError](err)
-	return ok && (reply.Status == http.StatusNotFound ||
-		reply.Status == http.StatusBadRequest && strings.HasSuffix(reply.Cause, "does not exist"))
+	return ok && (reply.Status == http.StatusNotFound || reply.Status == http.StatusBadRequest) &&
+		strings.HasSuffix(strings.TrimSuffix(reply.Cause, "."), "does not exist")
 }
 
 // Ping returns nil when the server answers and is of a version that may be used; one short try.
