@@ -15,7 +15,7 @@ import (
 )
 
 // tikaPage is what Tika 3.2.2 returns for a document in the form of its pages: a NUL as title, a heading, a table.
-const tikaPage = `<html xmlns="http://www.w3.org/1999/xhtml"><head><meta name="Content-Type" content="application/msword"/><title>&#0;</title></head>
+const tikaPage = `<html xmlns="http://www.w3.org/1999/xhtml"><head><meta name="X-TIKA:Parsed-By" content="org.apache.tika.parser.DefaultParser"/><meta name="Content-Type" content="application/msword"/><title>&#0;</title></head>
 <body><h1>一、总体设计
 </h1><p>BODYMARK_A backoff.
 </p><table><tbody><tr><td><p>Name</p></td><td><p>Value</p></td></tr><tr><td><p>a</p></td><td><p>1</p></td></tr></tbody></table></body></html>`
@@ -70,7 +70,7 @@ func TestDoclingsPageIsReadWithoutItsTitle(t *testing.T) {
 func TestATypeOfOursGoesOutWhenItIsNamed(t *testing.T) {
 	t.Parallel()
 	p := newForeignPool(t, []string{"text/*"}, func(w http.ResponseWriter, r *http.Request) {
-		_, _ = io.WriteString(w, "<p>converted "+r.Header.Get("Content-Type"))
+		_, _ = io.WriteString(w, `<meta name="X-TIKA:Parsed-By"><p>converted `+r.Header.Get("Content-Type"))
 	})
 	_, blocks, err := extracttest.ExtractPath(t, t.Context(), p, extracttest.WriteTemp(t, "a.txt", []byte("text of ours")))
 	require.NoError(t, err)
@@ -79,7 +79,7 @@ func TestATypeOfOursGoesOutWhenItIsNamed(t *testing.T) {
 
 func TestPagesWithoutTextAreEmptyDocuments(t *testing.T) {
 	t.Parallel()
-	for _, page := range []string{"", "<html><head><title>&#0;</title></head><body/></html>"} {
+	for _, page := range []string{`<html><head><meta name="X-TIKA:Parsed-By"/></head></html>`, `<html><head><meta name="X-Parsed-By"/><title>&#0;</title></head><body/></html>`} {
 		p := newForeignPool(t, []string{"text/*"}, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, page) })
 		_, _, err := extracttest.ExtractPath(t, t.Context(), p, extracttest.WriteTemp(t, "a.txt", []byte("x")))
 		extracttest.RequirePermanent(t, err, ingest.CodeEmpty)

@@ -69,8 +69,16 @@ func (c *Client) Convert(ctx context.Context, file io.ReaderAt, size int64, medi
 	if c.kind == detect.Docling {
 		return doclingPage(c.client, reply)
 	}
+	if !bytes.Contains(reply, tikaMark) {
+		f := ingest.Transient(ingest.CodeExtractCrashed, "convert the document: the page that came back is not Tika's: %s", c.client.Cause(reply))
+		f.Remedy = "See whether EXTRACT_URL is the address of a Tika server, and what stands before it."
+		return nil, "", f
+	}
 	return reply, "", nil
 }
+
+// tikaMark is in the head of every page that Tika makes: the parsers that made it, as X-TIKA:Parsed-By, before version 2 X-Parsed-By.
+var tikaMark = []byte(`Parsed-By"`)
 
 // failure says what a call that brought no page means for the document.
 func (c *Client) failure(ctx context.Context, err error) error {

@@ -40,10 +40,10 @@ func TestTikaIsSentTheFileAsItIs(t *testing.T) {
 			r.Header.Get("Content-Type") != msword || r.Header.Get("Authorization") != "Bearer the-key" {
 			w.WriteHeader(http.StatusTeapot)
 		}
-		_, _ = io.WriteString(w, "<html><p>text")
+		_, _ = io.WriteString(w, `<html><meta name="X-TIKA:Parsed-By"><p>text`)
 	})
 	require.NoError(t, err)
-	require.Equal(t, "<html><p>text", page)
+	require.Equal(t, `<html><meta name="X-TIKA:Parsed-By"><p>text`, page)
 	require.Empty(t, warning)
 }
 
@@ -81,6 +81,19 @@ func TestDoclingIsSentAForm(t *testing.T) {
 	_, _, err = convert(t, detect.Docling, time.Minute, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "no JSON") })
 	require.Error(t, err)
 	require.False(t, ingest.AsFailure(err).Permanent)
+}
+
+// A page that Tika did not make is no text of the document: a proxy's, say, that wants a log-in.
+func TestAPageOfAnotherIsNoDocument(t *testing.T) {
+	t.Parallel()
+	for _, page := range []string{"<html><title>Log in</title><body>the-key</body></html>", "", `{"status":"success","document":{"html_content":"x"}}`} {
+		_, _, err := convert(t, detect.Tika, time.Minute, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, page) })
+		require.Error(t, err, page)
+		f := ingest.AsFailure(err)
+		require.False(t, f.Permanent)
+		require.Contains(t, f.Remedy, "EXTRACT_URL")
+		require.NotContains(t, f.Error(), "the-key")
+	}
 }
 
 func TestWhatAServiceRefuses(t *testing.T) {
