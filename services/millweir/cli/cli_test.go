@@ -137,12 +137,12 @@ func TestWhatAStrangerReturnsIsNamed(t *testing.T) {
 		code   int
 		says   []string
 	}{
-		"too large":     {413, [2]string{"Server", "nginx"}, "<html>\r\n<head><title>413 Request Entity Too Large</title></head>\r\n<body>x</body></html>", cli.ExitServer, []string{"before it: 413 Request Entity Too Large. The limit is that of a proxy"}},
-		"gone":          {404, [2]string{"Server", "nginx"}, "default backend - 404", cli.ExitServer, []string{"HTTP_404: not from a gateway", "default backend - 404"}},
+		"too large":     {413, [2]string{"Server", "nginx"}, "<html>\r\n<head><title>413 Request Entity Too Large</title></head>\r\n<body>x</body></html>", cli.ExitServer, []string{"HTTP_413: 413 Request Entity Too Large (not from a millweir gateway). The limit is that of a proxy"}},
+		"gone":          {404, [2]string{"Server", "nginx"}, "default backend - 404", cli.ExitServer, []string{"HTTP_404: default backend - 404 (not from"}},
 		"its own JSON":  {404, [2]string{"Content-Type", "application/json"}, `{"message":"no Route matched"}`, cli.ExitServer, []string{"no Route matched"}},
 		"a portal":      {200, [2]string{"Content-Type", "text/html"}, "<!doctype html><title>Log in &amp; surf</title>", cli.ExitServer, []string{"HTTP_200", "Log in & surf"}},
 		"to https":      {301, [2]string{"Location", "https://docs.example/mill/api/knowledge/tasks/x"}, "<html>moved</html>", cli.ExitServer, []string{"it leads to https://docs.example/mill/api", "Set the server to https://docs.example/mill (--server"}},
-		"to a log-in":   {302, [2]string{"Location", "/oauth2/start?rd=secret"}, "", cli.ExitServer, []string{"/oauth2/start. See whether http://"}},
+		"to a log-in":   {302, [2]string{"Location", "/oauth2/start?rd=secret"}, "", cli.ExitServer, []string{"/oauth2/start (not from a millweir gateway). See whether http://"}},
 		"who are you":   {403, [2]string{"Server", "nginx"}, "<html>no</html>", cli.ExitAuth, []string{"HTTP_403", "403 Forbidden"}},
 		"its own limit": {429, [2]string{"Server", "nginx"}, "slow down", cli.ExitRateLimited, []string{"slow down"}},
 	} {

@@ -219,7 +219,7 @@ func (c *Client) stranger(res *http.Response, text []byte) *Error {
 	}
 	words := []rune(strings.Join(strings.Fields(said), " "))
 	said = cmp.Or(string(words[:min(len(words), maxWords)]), res.Status)
-	remedy := "See whether " + c.Base + " is the address of a millweir gateway, and what stands before it."
+	remedy := "See whether " + c.Base + " is its address, and what stands before it."
 	if to, err := res.Location(); err == nil {
 		to.RawQuery = ""
 		said = "it leads to " + to.String()
@@ -231,6 +231,6 @@ func (c *Client) stranger(res *http.Response, text []byte) *Error {
 		remedy = "The limit is that of a proxy before the gateway: raise it there (nginx: client_max_body_size)."
 	}
 	return &Error{Stranger: true, Problem: wire.Problem{
-		Code: "HTTP_" + strconv.Itoa(res.StatusCode), Message: "not from a gateway, but from what stands before it: " + said, Remedy: remedy,
+		Code: "HTTP_" + strconv.Itoa(res.StatusCode), Message: said + " (not from a millweir gateway)", Remedy: remedy,
 	}}
 }

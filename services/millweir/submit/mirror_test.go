@@ -158,7 +158,7 @@ func TestWatchBelievesNoStranger(t *testing.T) {
 		require.NoError(t, os.Remove(filepath.Join(dir, "a.txt")))
 		l.strange = status
 		require.Equal(t, 1, b.run(t.Context(), "watch", dir, "--once", "--delete"), b.out.String())
-		require.Contains(t, b.out.String(), "not from a gateway")
+		require.Contains(t, b.out.String(), "not from a millweir gateway")
 		require.Len(t, l.has(), 2)
 		l.strange = 0
 		require.Zero(t, b.run(t.Context(), "watch", dir, "--once", "--delete"), b.err.String())
