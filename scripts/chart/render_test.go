@@ -16,6 +16,7 @@ import (
 	"helm.sh/helm/v3/pkg/lint"
 	"helm.sh/helm/v3/pkg/lint/support"
 	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -35,11 +36,12 @@ uploads: {existingClaim: mine}
 	bothRoads = kafka + "services: {stream-worker: {enabled: true}, stream-mirror: {enabled: true}, rehydrator: {enabled: true}, telegram-gateway: {enabled: true, env: {TELEGRAM_CHATS: \"1=anna\"}}}\nkafka: {init: {enabled: true}}\n" // all services, both Jobs
 
 	withWorkflows = bothRoads + "workflowsSecret: mine\n"
+	withCA        = bothRoads + "caConfigMap: authorities\n"
 )
 
 // sets are the values that the chart is rendered with, by name.
 func sets(t *testing.T) map[string]string {
-	return map[string]string{"redis": minimal, "kafka": kafka, "both": bothRoads, "bare": bare, "full": fullValues(t), "workflows": withWorkflows}
+	return map[string]string{"redis": minimal, "kafka": kafka, "both": bothRoads, "bare": bare, "full": fullValues(t), "workflows": withWorkflows, "ca": withCA}
 }
 
 // fullValues uses everything: all services, every setting at a value that it takes, a Secret and a claim of its own.
@@ -263,6 +265,38 @@ func TestOneServiceAlone(t *testing.T) {
 		require.EqualValues(t, 7, *d.Spec.Replicas)
 		*d.Spec.Replicas = *deployment(t, before, service).Spec.Replicas
 		require.Equal(t, deployment(t, before, service), d, "replicas alone")
+	}
+}
+
+// Certificates of one's own are mounted into every pod, the Jobs' too, and in no other way than beside the public ones.
+func TestAuthoritiesAreMountedEverywhere(t *testing.T) {
+	for values, want := range map[string]bool{withCA: true, bothRoads: false} {
+		pods := 0
+		for _, obj := range objects(t, "mill", values) {
+			var spec corev1.PodSpec
+			switch o := obj.(type) {
+			case *appsv1.Deployment:
+				spec = o.Spec.Template.Spec
+			case *batchv1.Job:
+				spec = o.Spec.Template.Spec
+			default:
+				continue
+			}
+			pods++
+			var told, mounted, volume bool
+			for _, e := range spec.Containers[0].Env {
+				require.NotEqual(t, "SSL_CERT_FILE", e.Name, "it would take the public ones away")
+				told = told || e.Name == "SSL_CERT_DIR" && e.Value == "/ca"
+			}
+			for _, m := range spec.Containers[0].VolumeMounts {
+				mounted = mounted || m.MountPath == "/ca" && m.Name == "ca" && m.ReadOnly
+			}
+			for _, v := range spec.Volumes {
+				volume = volume || v.Name == "ca" && v.ConfigMap.Name == "authorities"
+			}
+			require.Equal(t, []bool{want, want, want}, []bool{told, mounted, volume})
+		}
+		require.Equal(t, len(known)+2, pods)
 	}
 }
 

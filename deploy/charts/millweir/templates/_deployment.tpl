@@ -33,6 +33,9 @@
   value: {{ include "millweir.text" (get $given $name) | quote }}
 {{- end }}
 {{- end }}
+{{- with include "millweir.caVariable" .root }}
+{{ . }}
+{{- end }}
 {{- with .root.Values.extraEnv }}
 {{ toYaml . }}
 {{- end }}
@@ -125,6 +128,7 @@ spec:
           resources: {{- get $service "resources" | toYaml | nindent 12 }}
           volumeMounts:
             - {name: tmp, mountPath: /tmp}
+            {{- with include "millweir.caMount" .root }}{{ . | nindent 12 }}{{ end }}
             {{- if has "UPLOAD_DIR" $plain }}
             - {name: uploads, mountPath: /uploads}
             {{- end }}
@@ -134,6 +138,7 @@ spec:
       volumes:
         - name: tmp
           emptyDir: {sizeLimit: {{ $service.tmpSize }}}
+        {{- with include "millweir.caVolume" .root }}{{ . | nindent 8 }}{{ end }}
         {{- if has "UPLOAD_DIR" $plain }}
         - name: uploads
           persistentVolumeClaim:

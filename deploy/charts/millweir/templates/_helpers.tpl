@@ -53,6 +53,24 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace 
 {{- get (dict "stream-worker" "redis" "outbox-relay" "kafka" "kafka-consumer" "kafka") .name | default .root.Values.queue -}}
 {{- end -}}
 
+{{/* Where authorities of one's own are: Go reads this folder and the public ones of the image. Takes root. */}}
+{{- define "millweir.caVariable" -}}
+{{- if .Values.caConfigMap -}}
+- {name: SSL_CERT_DIR, value: /ca}
+{{- end -}}
+{{- end -}}
+{{- define "millweir.caMount" -}}
+{{- if .Values.caConfigMap -}}
+- {name: ca, mountPath: /ca, readOnly: true}
+{{- end -}}
+{{- end -}}
+{{- define "millweir.caVolume" -}}
+{{- with .Values.caConfigMap -}}
+- name: ca
+  configMap: {name: {{ . }}}
+{{- end -}}
+{{- end -}}
+
 {{/* A value as a variable's text: large numbers come out of YAML as floats and must not be written 1e+08. */}}
 {{- define "millweir.text" -}}
 {{- if and (kindIs "float64" .) (eq (floor .) .) -}}{{- printf "%.0f" . -}}{{- else -}}{{- toString . -}}{{- end -}}

@@ -67,8 +67,13 @@ spec:
             {{- include "millweir.secretVariable" (dict "name" $setting "secret" (default (ternary $full (include "millweir.secretName" $root) $root.Values.secret.create) $own)) | nindent 12 }}
             {{- end }}
             {{- end }}
+            {{- with include "millweir.caVariable" .root }}{{ . | nindent 12 }}{{ end }}
             {{- with .root.Values.extraEnv }}
             {{- toYaml . | nindent 12 }}
             {{- end }}
           resources: {{- toYaml .values.resources | nindent 12 }}
+          {{- if .root.Values.caConfigMap }}
+          volumeMounts: {{- include "millweir.caMount" .root | nindent 12 }}
+      volumes: {{- include "millweir.caVolume" .root | nindent 8 }}
+          {{- end }}
 {{- end -}}
