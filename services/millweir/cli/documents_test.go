@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/millweir/millweir/services/millweir/cli"
 )
 
 // The file of a document comes as it was uploaded; one that is damaged, cut off or refused leaves no file.
@@ -18,14 +20,17 @@ func TestDocumentsFile(t *testing.T) {
 	b := setup(t)
 	const text = "the first\x00 bytes"
 	sum := sha256.Sum256([]byte(text))
-	sent, tag := text, hex.EncodeToString(sum[:])
+	sent, tag, strange := text, hex.EncodeToString(sum[:]), false
 	b.mux.HandleFunc("GET /api/knowledge/documents/d1/file", func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.RawQuery != "version=2" && r.URL.RawQuery != "" {
 			http.Error(w, "no", http.StatusNotFound)
 			return
 		}
 		w.Header().Set("ETag", `"`+tag+`"`)
-		w.Header().Set("Content-Length", fmt.Sprint(len(text)))
+		if !strange {
+			w.Header().Set("Content-Disposition", `attachment; filename="a.txt"`)
+			w.Header().Set("Content-Length", fmt.Sprint(len(text)))
+		}
 		_, _ = w.Write([]byte(sent))
 	})
 	require.Zero(t, b.run(t.Context(), "documents", "file", "d1"), b.err.String())
@@ -54,6 +59,9 @@ func TestDocumentsFile(t *testing.T) {
 	sent = "the fir"
 	require.NotZero(t, get("2"))
 	require.Contains(t, b.err.String(), "copy the file: unexpected EOF")
+	sent, strange = "<title>wait</title>", true
+	require.Equal(t, cli.ExitServer, get("2"), "a page of a proxy is no file")
+	require.Contains(t, b.err.String(), "HTTP_200: wait (not from a millweir gateway)")
 	require.NotZero(t, get("3"))
 	require.Equal(t, text, there())
 	require.NotZero(t, b.run(t.Context(), "documents", "file", "d1", "--to", filepath.Join(dir, "none", "a.txt")))

@@ -100,11 +100,15 @@ func (c *Client) Post(ctx context.Context, path string, body, out any) error {
 	return c.do(ctx, http.MethodPost, path, "application/json", bytes.NewReader(text), nil, out)
 }
 
-// Open reads path as it comes; the body is to be closed.
+// Open reads the file at path as it comes; the body is to be closed.
 func (c *Client) Open(ctx context.Context, path string) (io.ReadCloser, http.Header, error) {
 	res, err := c.send(ctx, http.MethodGet, path, "", nil, nil)
 	if err != nil {
 		return nil, nil, err
+	}
+	if res.Header.Get("Content-Disposition") == "" { // the gateway names every file
+		defer func() { _ = res.Body.Close() }()
+		return nil, nil, c.refusal(res)
 	}
 	return res.Body, res.Header, nil
 }
