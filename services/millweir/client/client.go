@@ -146,7 +146,7 @@ func (c *Client) do(ctx context.Context, method, path, contentType string, body 
 	if res.StatusCode == http.StatusNoContent {
 		return nil
 	}
-	if kind, _, err := mime.ParseMediaType(res.Header.Get("Content-Type")); err != nil || kind != "application/json" {
+	if !isKind(res, "application/json") {
 		return c.refusal(res)
 	}
 	if out == nil {
@@ -192,6 +192,12 @@ func (c *Client) request(ctx context.Context, method, path, contentType string, 
 		return nil, fmt.Errorf("%w: %w", ErrNoAnswer, err)
 	}
 	return res, nil
+}
+
+// isKind reports whether a response says that it is of a media type.
+func isKind(res *http.Response, want string) bool {
+	kind, _, err := mime.ParseMediaType(res.Header.Get("Content-Type"))
+	return err == nil && kind == want
 }
 
 // refusal reads an error answer, or one that is not the gateway's.

@@ -91,6 +91,9 @@ func (w *watch) stream(ctx context.Context) (ended bool, err error) {
 		w.last, err = w.client.Task(ctx, w.id)
 		return err == nil, err
 	}
+	if !isKind(res, "text/event-stream") {
+		return false, w.client.refusal(res)
+	}
 	lines := bufio.NewScanner(res.Body)
 	lines.Buffer(nil, maxEvent)
 	for lines.Scan() {

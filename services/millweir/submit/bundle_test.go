@@ -35,6 +35,9 @@ func setup(t *testing.T) *bundle {
 	b := &bundle{mux: http.NewServeMux()}
 	b.server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
+		if r.Header.Get("Accept") == "text/event-stream" {
+			w.Header().Set("Content-Type", "text/event-stream")
+		}
 		b.mux.ServeHTTP(w, r)
 	}))
 	t.Cleanup(b.server.Close)
