@@ -9,8 +9,6 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"net/url"
-	"path"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -373,27 +371,4 @@ func TestMetricsCount(t *testing.T) {
 	families, err := b.reg.Gather()
 	require.NoError(t, err)
 	require.NotEmpty(t, families)
-}
-
-// What was made is found at an address that works for the caller: behind a proxy that takes a path away, with that path before it.
-func TestLocationsBehindAPrefix(t *testing.T) {
-	t.Parallel()
-	for _, c := range []struct{ trusted, said, want string }{
-		{"192.0.2.1", "/docs/mill", "/docs/mill"}, {"192.0.2.0/24", "//evil.example", ""}, {"192.0.2.7", "/docs/mill", ""},
-	} {
-		s := newSite(t, func(conf *Config, _ *Deps) { conf.TrustedProxies = []string{c.trusted} })
-		w := s.send(s.secrets["owner"], http.MethodPost, "/api/knowledge/bases", `{"name":"herons"}`, "X-Forwarded-Prefix", c.said)
-		made := w.Header().Values("Location")
-		for _, r := range s.g.routes {
-			if r.Method == http.MethodPost {
-				made = append(made, s.ask(r, s.belonging(r).at(r), url.Values{}, "X-Forwarded-Prefix", c.said).Header().Values("Location")...)
-			}
-		}
-		kinds := map[string]bool{}
-		for _, at := range made {
-			require.Regexp(t, "^"+c.want+"/(api|internal)/", at)
-			kinds[path.Dir(at)] = true
-		}
-		require.Len(t, kinds, 5, "tasks, bases, workflows, bulk operations, checks: %v", made)
-	}
 }
