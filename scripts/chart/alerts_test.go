@@ -76,18 +76,27 @@ func alerts(t *testing.T) []rulefmt.Rule {
 // firing are the alerts whose condition is true of figures.
 func firing(t *testing.T, figures string) (names []string) {
 	t.Helper()
-	storage := promqltest.LoadedStorage(t, "load 1m\n"+figures)
-	engine := promqltest.NewTestEngine(t, false, 5*time.Minute, promqltest.DefaultMaxSamplesPerQuery)
+	query := prometheusOf(t, figures)
 	for _, rule := range alerts(t) {
-		q, err := engine.NewInstantQuery(t.Context(), storage, nil, rule.Expr, time.Unix(0, 0).Add(looked))
-		require.NoError(t, err, rule.Alert)
-		found, err := q.Exec(t.Context()).Vector()
-		require.NoError(t, err, rule.Alert)
-		if len(found) > 0 {
+		if query(rule.Expr) > 0 {
 			names = append(names, rule.Alert)
 		}
 	}
 	return names
+}
+
+// prometheusOf returns what counts the series that an expression is of figures, at the time looked.
+func prometheusOf(t *testing.T, figures string) func(expr string) int {
+	t.Helper()
+	storage := promqltest.LoadedStorage(t, "load 1m\n"+figures)
+	engine := promqltest.NewTestEngine(t, false, 5*time.Minute, promqltest.DefaultMaxSamplesPerQuery)
+	return func(expr string) int {
+		q, err := engine.NewInstantQuery(t.Context(), storage, nil, expr, time.Unix(0, 0).Add(looked))
+		require.NoError(t, err, expr)
+		found, err := q.Exec(t.Context()).Vector()
+		require.NoError(t, err, expr)
+		return len(found)
+	}
 }
 
 // TestEachAlertFiresOnItsFault: and none while all is well, with and without what few installations have.
@@ -108,8 +117,9 @@ var (
 	heading    = regexp.MustCompile(`(?m)^#+ (.*)$`)
 )
 
-// TestAlertsNameWhatIsThere: each metric is one of the contract's, each page and heading exists.
-func TestAlertsNameWhatIsThere(t *testing.T) {
+// contractMetrics is the contract's list of metrics, with the short forms written out.
+func contractMetrics(t *testing.T) string {
+	t.Helper()
 	contract, err := os.ReadFile(filepath.Join(root, "deploy/docs/contract.md"))
 	require.NoError(t, err)
 	_, metrics, found := strings.Cut(string(contract), "\n## 8. Metrics\n")
@@ -120,16 +130,28 @@ func TestAlertsNameWhatIsThere(t *testing.T) {
 			metrics += " streammq_" + name
 		}
 	}
+	return metrics
+}
+
+// requireKnown fails for an expression that cannot be read, or that names what is not in a list of metrics.
+func requireKnown(t *testing.T, metrics, text, where string) {
+	t.Helper()
+	expr, err := parser.NewParser(parser.Options{}).ParseExpr(text)
+	require.NoError(t, err, where)
+	for _, selectors := range parser.ExtractSelectors(expr) {
+		i := slices.IndexFunc(selectors, func(m *labels.Matcher) bool { return m.Name == model.MetricNameLabel })
+		require.GreaterOrEqual(t, i, 0)
+		name := strings.TrimSuffix(strings.TrimSuffix(selectors[i].Value, "_count"), "_bucket")
+		require.Regexp(t, metricName, name)
+		require.Regexp(t, `\b`+name+`\b`, metrics, where)
+	}
+}
+
+// TestAlertsNameWhatIsThere: each metric is one of the contract's, each page and heading exists.
+func TestAlertsNameWhatIsThere(t *testing.T) {
+	metrics := contractMetrics(t)
 	for _, rule := range alerts(t) {
-		expr, err := parser.NewParser(parser.Options{}).ParseExpr(rule.Expr)
-		require.NoError(t, err)
-		for _, selectors := range parser.ExtractSelectors(expr) {
-			i := slices.IndexFunc(selectors, func(m *labels.Matcher) bool { return m.Name == model.MetricNameLabel })
-			require.GreaterOrEqual(t, i, 0)
-			name := strings.TrimSuffix(selectors[i].Value, "_count")
-			require.Regexp(t, metricName, name)
-			require.Regexp(t, `\b`+name+`\b`, metrics, rule.Alert)
-		}
+		requireKnown(t, metrics, rule.Expr, rule.Alert)
 		page, anchor, _ := strings.Cut(rule.Annotations["runbook"], "#")
 		text, err := os.ReadFile(filepath.Join(root, page))
 		require.NoError(t, err, rule.Alert)

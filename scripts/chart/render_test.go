@@ -74,8 +74,9 @@ func fullValues(t *testing.T) string {
 			"annotations": map[string]string{"nginx.ingress.kubernetes.io/proxy-body-size": "0"},
 		},
 		"uploads": map[string]any{"storageClassName": "nfs", "size": "1Ti"},
-		"metrics": map[string]any{"podMonitor": map[string]any{"enabled": true, "labels": map[string]string{"release": "prom"}, "interval": "15s"}, "rules": map[string]any{"enabled": true, "labels": map[string]string{"release": "prom"}}},
-		"kafka":   map[string]any{"init": map[string]any{"enabled": true, "partitions": 24, "replication": 3, "retention": "168h"}},
+		"metrics": map[string]any{"podMonitor": map[string]any{"enabled": true, "labels": map[string]string{"release": "prom"}, "interval": "15s"}, "rules": map[string]any{"enabled": true, "labels": map[string]string{"release": "prom"}},
+			"dashboard": map[string]any{"enabled": true}},
+		"kafka": map[string]any{"init": map[string]any{"enabled": true, "partitions": 24, "replication": 3, "retention": "168h"}},
 	})
 	require.NoError(t, err)
 	return string(values)
