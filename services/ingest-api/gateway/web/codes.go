@@ -135,7 +135,7 @@ var Kinds = map[string]errorKind{
 	codeLoginUnavailable:   {http.StatusServiceUnavailable, "The identity provider does not answer.", "Try again in a minute, or log in with an API key."},
 	CodeForbidden:          {http.StatusForbidden, "This address needs the operator role.", "Use a key or token with the operator role."},
 	CodeScope:              {http.StatusForbidden, "The key or token is not good for this.", "Use one that is good for what the message names, or ask an operator for one."},
-	CodeCrossOrigin:        {http.StatusForbidden, "A browser sent this request for another site.", "Call the API from its own origin or from a program."},
+	CodeCrossOrigin:        {http.StatusForbidden, "A browser sent this request for another site.", "Call the API from its own origin or from a program. A proxy before it must let the Host header through."},
 	CodeHostNotAllowed:     {http.StatusForbidden, "With AUTH_MODE=none only requests to this machine's own loopback names are answered.", "Use http://127.0.0.1 or http://localhost, or run with AUTH_MODE=keys."},
 	CodeNotFound:           {http.StatusNotFound, "There is nothing at this address.", "Look up the address in /docs."},
 	CodeTaskNotFound:       {http.StatusNotFound, "There is no such task.", "Check the id; only tasks of your own can be seen."},

@@ -30,7 +30,7 @@ var Codes = map[string]Code{
 	"UNAUTHENTICATED":            {"此地址需要有效的 API 密钥或令牌。", "请发送 `Authorization: Bearer mw_live_…`；若密钥已失效，请向运维申请。"},
 	"FORBIDDEN":                  {"此地址需要运维角色。", "请使用具有运维角色的密钥或令牌。"},
 	"INSUFFICIENT_SCOPE":         {"此密钥或令牌无权进行此操作。", "请使用有消息中所述权限的密钥，或向运维申请。"},
-	"CROSS_ORIGIN":               {"浏览器代表其他网站发送了此请求。", "请从 API 自身的来源或从程序中调用。"},
+	"CROSS_ORIGIN":               {"浏览器代表其他网站发送了此请求。", "请从 API 自身的来源或从程序中调用。其前的代理须原样传递 Host 头。"},
 	"HOST_NOT_ALLOWED":           {"AUTH_MODE=none 时只响应发往本机回环名称的请求。", "请使用 http://127.0.0.1 或 http://localhost，或以 AUTH_MODE=keys 运行。"},
 	"NOT_FOUND":                  {"此地址没有任何内容。", "请在 /docs 中查找地址。"},
 	"TASK_NOT_FOUND":             {"没有这个任务。", "请检查 ID；您只能看到自己的任务。"},
