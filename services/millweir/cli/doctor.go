@@ -42,8 +42,10 @@ const (
 func (a *App) Examine(ctx context.Context) []Finding {
 	e := &examination{App: a, ctx: ctx, api: a.Gateway()}
 	if e.reach() {
-		e.ready()
-		e.version()
+		if !e.apiOnly {
+			e.ready()
+			e.version()
+		}
 		e.key()
 	}
 	return e.found
@@ -55,6 +57,8 @@ type examination struct {
 	ctx   context.Context //nolint:containedctx // it lives for one command
 	api   *client.Client
 	found []Finding
+
+	apiOnly bool // a proxy leads to nothing of the gateway's but its API
 }
 
 func (e *examination) say(state, check, remedy, format string, args ...any) {
@@ -77,6 +81,11 @@ func (e *examination) reach() bool {
 		e.say(FindingFail, check, "Start the server (make run), or say where it is with --server, MILLWEIR_SERVER or a profile.", "%s: %v", e.Server, err)
 		return false
 	}
+	if got.Status != http.StatusOK && e.hasAPI() {
+		e.apiOnly = true
+		e.say(FindingWarn, check, "Lead /healthz, /readyz and /openapi.json to the gateway to see more.", "%s leads to the API alone: /healthz returned %d", e.Server, got.Status)
+		return true
+	}
 	if got.Status != http.StatusOK {
 		e.say(FindingFail, check, "See whether the address is that of a millweir gateway, and what stands before it.", "%s/healthz returned %d", e.Server, got.Status)
 		return false
@@ -87,6 +96,15 @@ func (e *examination) reach() bool {
 	}
 	e.clock(got.Header.Get("Date"), began)
 	return true
+}
+
+// hasAPI reports whether a gateway returns requests to its API, with any key.
+func (e *examination) hasAPI() bool {
+	ctx, stop := context.WithTimeout(e.ctx, doctorPatience)
+	defer stop()
+	err := e.api.Get(ctx, "/api/knowledge/documents?limit=0", nil)
+	var refused *client.Error
+	return err == nil || errors.As(err, &refused) && !refused.Stranger
 }
 
 // loopback reports whether a host is this machine.
@@ -201,8 +219,8 @@ func (e *examination) key() {
 			return
 		case err != nil && refused.Status == http.StatusForbidden:
 			mayNot = append(mayNot, try.what)
-		case err != nil && refused.Status >= http.StatusInternalServerError:
-			e.say(FindingWarn, check, "See the server's log.", "%s: %s: %s", try.what, refused.Code, refused.Message)
+		case err != nil && (refused.Stranger || refused.Status >= http.StatusInternalServerError):
+			e.say(FindingWarn, check, cmp.Or(refused.Remedy, "See the server's log."), "%s: %s: %s", try.what, refused.Code, refused.Message)
 		default:
 			may = append(may, try.what)
 		}
