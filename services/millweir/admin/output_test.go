@@ -43,7 +43,11 @@ var samples = map[string]string{
 // anything is a gateway that has an answer to every question.
 func anything(w http.ResponseWriter, r *http.Request) {
 	_, _ = io.Copy(io.Discard, r.Body)
+	w.Header().Set("Content-Type", "application/json")
 	switch {
+	case strings.HasSuffix(r.URL.Path, "/file"):
+		w.Header().Set("Content-Disposition", "attachment")
+		_, _ = io.WriteString(w, "{}")
 	case r.Method == http.MethodDelete && strings.HasPrefix(r.URL.Path, "/internal/mq"):
 		w.WriteHeader(http.StatusNoContent)
 	case strings.HasSuffix(r.URL.Path, "/events") && strings.HasPrefix(r.URL.Path, "/api"):
@@ -135,6 +139,7 @@ func TestEveryListTakesEveryLimit(t *testing.T) {
 	for name, sample := range samples {
 		var asked []string
 		gateway := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Content-Type", "application/json")
 			limit := r.URL.Query().Get("limit")
 			asked = append(asked, limit)
 			n := map[string]int{"100": 100, "50": 50, "1": 1}[limit]
