@@ -123,6 +123,8 @@ func validate(versioned runtime.Object) error {
 		errs = corevalidation.ValidateServiceCreate(o)
 	case *core.Secret:
 		errs = corevalidation.ValidateSecret(o)
+	case *core.ConfigMap:
+		errs = corevalidation.ValidateConfigMap(o)
 	case *core.ServiceAccount:
 		errs = corevalidation.ValidateServiceAccount(o)
 	case *core.PersistentVolumeClaim:
