@@ -86,7 +86,7 @@ func TestDashboardShowsWhatIsThere(t *testing.T) {
 	require.Greater(t, queries, 20)
 }
 
-// TestDashboardIsFoundByGrafana: the ConfigMap holds the file, under the label that the sidecar looks for unless it is told another.
+// TestDashboardIsFoundByGrafana: the ConfigMap has the file, and the label that the sidecar selects by unless it is told another.
 func TestDashboardIsFoundByGrafana(t *testing.T) {
 	all := objects(t, "mill", minimal, "metrics.dashboard.enabled=true")
 	i := slices.IndexFunc(all, func(o runtime.Object) bool { return o.GetObjectKind().GroupVersionKind().Kind == "ConfigMap" })

@@ -17,7 +17,7 @@ const (
 	waitTime = time.Minute
 )
 
-// testRacingClaims has racers claim as deliveries do, which take nothing over. A takeover belongs to a sweep (design D22), which looks at
+// testRacingClaims has racers claim as deliveries do, which take nothing over. A takeover belongs to a sweep (design D22), which reads
 // leases once it has its rows: the statement that locks rows may see the claim of a process whose first lease is younger than its
 // snapshot. Postgres takes that at Bind and the statement's time at Execute; where another process registered, claimed and committed
 // between the two, its claim would seem to have ended.

@@ -129,7 +129,7 @@ func TestAnswerThatIsNotOursKeepsItsStatus(t *testing.T) {
 	require.NotContains(t, b.err.String(), "\x1b", "a stranger's text must not drive the terminal")
 }
 
-// What a proxy, a portal or another server returns is never taken for the gateway's word: neither for what was asked for, nor for
+// What a proxy, a portal or another server returns is never taken for the gateway's response: neither for what was asked for, nor for
 // "there is no such thing".
 func TestWhatAStrangerReturnsIsNamed(t *testing.T) {
 	t.Parallel()

@@ -146,7 +146,7 @@ func TestWatchMirrorsAFolder(t *testing.T) {
 	step("edited after its document was deleted by others", "A4")
 }
 
-// A proxy's "not found" and a portal's page are no word of the gateway's: the document is still there, and is deleted later.
+// A proxy's "not found" and a portal's page do not come from the gateway: the document is still there, and is deleted later.
 func TestWatchBelievesNoStranger(t *testing.T) {
 	t.Parallel()
 	for _, status := range []int{http.StatusNotFound, http.StatusOK} {

@@ -65,8 +65,8 @@ func answer(w http.ResponseWriter, status int, body string) {
 	_, _ = w.Write([]byte(body))
 }
 
-// A "not found" of a proxy is no word on a collection, and its page no receipt: neither may end a deletion, empty a search or pass for
-// a write. A real server's "not found" is in
+// A "not found" of a proxy says nothing about a collection, and its page is no receipt: neither may end a deletion, empty a search or
+// pass for a write. A real server's "not found" is in
 // TestCollectionDroppedByAnotherProcess.
 func TestWhatAProxyReturnsIsNotChromas(t *testing.T) {
 	t.Parallel()
