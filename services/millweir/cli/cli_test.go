@@ -144,6 +144,7 @@ func TestWhatAStrangerReturnsIsNamed(t *testing.T) {
 		"gone":          {404, [2]string{"Server", "nginx"}, "default backend - 404", cli.ExitServer, []string{"HTTP_404: default backend - 404 (not from"}},
 		"its own JSON":  {404, [2]string{"Content-Type", "application/json"}, `{"message":"no Route matched"}`, cli.ExitServer, []string{"no Route matched"}},
 		"a portal":      {200, [2]string{"Content-Type", "text/html"}, "<!doctype html><title>Log in &amp; surf</title>", cli.ExitServer, []string{"HTTP_200", "Log in & surf"}},
+		"a code":        {200, [2]string{"Content-Type", "text/plain"}, `{"code":"DOCUMENT_NOT_FOUND"}`, cli.ExitServer, []string{"HTTP_200"}},
 		"to https":      {301, [2]string{"Location", "https://docs.example/mill/api/knowledge/tasks/x"}, "<html>moved</html>", cli.ExitServer, []string{"it leads to https://docs.example/mill/api", "Set the server to https://docs.example/mill (--server"}},
 		"to a log-in":   {302, [2]string{"Location", "/oauth2/start?rd=secret"}, "", cli.ExitServer, []string{"/oauth2/start (not from a millweir gateway). See whether http://"}},
 		"who are you":   {403, [2]string{"Server", "nginx"}, "<html>no</html>", cli.ExitAuth, []string{"HTTP_403", "403 Forbidden"}},
