@@ -204,7 +204,8 @@ func isKind(res *http.Response, want string) bool {
 func (c *Client) refusal(res *http.Response) error {
 	e := &Error{}
 	text, _ := io.ReadAll(io.LimitReader(res.Body, maxProblem)) // what could be read is enough
-	if res.StatusCode < http.StatusBadRequest || json.Unmarshal(text, e) != nil || e.Code == "" { // the gateway refuses by 4xx and 5xx alone
+	// The gateway refuses by 4xx and 5xx alone.
+	if res.StatusCode < http.StatusBadRequest || json.Unmarshal(text, e) != nil || e.Code == "" {
 		e = c.stranger(res, text)
 	}
 	e.Status = res.StatusCode
