@@ -172,7 +172,7 @@ func (c *chrome) violations(axe string) (out []string) {
 			Summary string `json:"failureSummary"`
 		} `json:"nodes"`
 	}
-	c.do(chromedp.Evaluate(`axe.run(document, {resultTypes: ["violations"]}).then((r) => r.violations)`, &found,
+	c.do(chromedp.Evaluate(`axe.run(document, {resultTypes: ["violations"], rules: {"label-content-name-mismatch": {enabled: true}}}).then((r) => r.violations)`, &found,
 		func(p *runtime.EvaluateParams) *runtime.EvaluateParams { return p.WithAwaitPromise(true) }))
 	for _, v := range found {
 		for _, n := range v.Nodes[:min(len(v.Nodes), 3)] {
@@ -225,6 +225,10 @@ func furnished(t *testing.T, also ...string) (c *client, operator string, screen
 	require.Equal(t, "DEAD", c.ended(dead.TaskID).Status)
 	require.Equal(t, http.StatusOK, c.json(http.MethodPost, "/api/knowledge/views", `{"name":"mine","filter":"age<1h"}`).status)
 	c.get("/api/knowledge/tasks/"+good.TaskID).into(t, http.StatusOK, &one)
+	body, kind := form(t, "water-mills.txt", []byte("The otter sleeps.\n\n"+strings.Repeat("The wheel stands still. ", 50)))
+	var renewed task // there is a version to go back to
+	c.do(http.MethodPut, "/api/knowledge/documents/"+one.DocumentID, body, "Content-Type", kind).into(t, http.StatusAccepted, &renewed)
+	require.Equal(t, "SUCCEEDED", c.ended(renewed.TaskID).Status)
 	var preview task
 	c.json(http.MethodPost, "/api/knowledge/preview?waitSeconds=60", `{"documentId":"`+one.DocumentID+`"}`).into(t, http.StatusOK, &preview)
 	x := checked{t: t, c: c}
@@ -296,7 +300,8 @@ func TestConsoleInChromium(t *testing.T) {
 			c.do(emulation.SetDeviceMetricsOverride(look.width, 900, 1, look.width < 500))
 			c.open(s.path)
 			var over int
-			c.do(chromedp.Evaluate("document.documentElement.scrollWidth - innerWidth", &over))
+			// Not innerWidth: a browser that passes for a telephone zooms out until all of the page fits.
+			c.do(chromedp.Evaluate(fmt.Sprintf("document.documentElement.scrollWidth - %d", look.width), &over))
 			name := fmt.Sprintf("%s-%d-%s-%s", s.name, look.width, look.theme, look.lang)
 			require.NotContains(t, c.text("main"), "%!", "%s", name)
 			require.LessOrEqual(t, over, 0, "%s is wider than its window", name)
