@@ -371,10 +371,12 @@ func TestConsoleUploadsFiles(t *testing.T) {
 		require.NoError(t, os.WriteFile(path, prose(fmt.Sprint("granite", i), 3), 0o600))
 		paths = append(paths, path)
 	}
+	client.accepted("granite.txt", prose("granite0", 3))
 	c.open("/upload")
 	c.do(chromedp.SetUploadFiles("input[type=file]", paths, chromedp.ByQuery), chromedp.Click("form.upload button.primary", chromedp.ByQuery))
 	c.truth("all are accepted", `document.querySelectorAll("#progress a").length === 5`)
-	require.Contains(t, c.text("#progress"), "page-3.txt")
+	require.Contains(t, c.text("#progress"), "page-3.txt\t✓ accepted")
+	require.Contains(t, c.text("#progress"), "page-0.txt\t✓ was there already")
 	c.do(chromedp.Reload(), chromedp.WaitReady("main"))
 	c.truth("a reload shows them", `document.querySelectorAll("#rows [data-row]").length === 5`)
 	c.truth("they end by themselves", `[...document.querySelectorAll("#rows .st")].every((s) => s.textContent.includes("succeeded"))`)

@@ -188,7 +188,7 @@ function upload(form) {
         link.href = d.task + "/" + encodeURIComponent(said.taskId);
         link.textContent = one.name;
         one.label.replaceChildren(link);
-        one.state.textContent = "✓ " + said.status;
+        one.state.textContent = "✓ " + (said.duplicate ? d.duplicate : d.accepted);
         const kept = new URL(location.href);
         kept.searchParams.append("task", said.taskId); // a reload shows what was sent
         history.replaceState(null, "", kept);

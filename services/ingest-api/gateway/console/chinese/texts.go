@@ -216,6 +216,7 @@ var Texts = map[string]string{
 	"This key may not upload. Ask an operator for one with the scope upload or write.": "此密钥不能上传。请向运维人员申请带 upload 或 write 权限的密钥。",
 	"What became of the files":          "文件处理结果",
 	"was there already":                 "之前已存在",
+	"accepted":                          "已受理",
 	"Your uploads":                      "您的上传",
 	"Name contains":                     "名称包含",
 	"New base":                          "新建知识库",
