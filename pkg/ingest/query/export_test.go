@@ -15,6 +15,8 @@ func Fuse(text, vectors []ingest.SearchHit) []ingest.SearchHit {
 
 var FuseBy = fuse
 
+func (r *Reads) TextJoin(places int) string { return r.q.Any("TextJoin", places) }
+
 func (r *Reads) SetReranker(to ingest.Reranker, top int) { r.reranker, r.rerankTop = to, top }
 
 func (r *Reads) SetTrouble(t *telemetry.Repeated) { r.trouble = t }

@@ -124,14 +124,15 @@ type textRow struct {
 
 // textRows reads the rows of segments, of visible versions and of those closed since, and the first rows of the versions taken.
 func (s *searching) textRows(ctx context.Context, since time.Time, matches []textindex.Found, taken []string) (map[textKey]textRow, error) {
-	var places []any
+	args := []any{s.base.ID, since}
 	for _, f := range matches {
-		places = append(places, f.Version, f.Index)
+		args = append(args, f.Version, f.Index)
 	}
-	join := s.r.q.Bind("TextJoin", sqldb.Parts{
-		"matches": {Text: s.r.q.Any("TextJoinMatches", len(matches)), Args: places}, "taken": sqldb.List(taken, ""),
-	}, s.base.ID, since)
-	rows, err := sqldb.ReadAll(ctx, s.r.store, "join hits", join.Text+s.filter.Text, append(join.Args, s.filter.Args...), func(rows *sql.Rows) (x textRow, err error) {
+	for _, version := range taken {
+		args = append(args, version, 0)
+	}
+	join := s.r.q.Any("TextJoin", len(matches)+len(taken)) + s.filter.Text
+	rows, err := sqldb.ReadAll(ctx, s.r.store, "join hits", join, append(args, s.filter.Args...), func(rows *sql.Rows) (x textRow, err error) {
 		x.hit, x.visible, err = scanHit(rows, &x.version, &x.hash)
 		x.version, x.index = strings.TrimSpace(x.version), x.hit.SegmentIndex
 		return x, err

@@ -1,15 +1,21 @@
 package query_test
 
 import (
+	"database/sql"
+	"encoding/json"
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/millweir/millweir/pkg/ingest"
+	"github.com/millweir/millweir/pkg/ingest/catalog"
 	"github.com/millweir/millweir/pkg/ingest/ingesttest"
 	"github.com/millweir/millweir/pkg/ingest/textindex"
+	"github.com/millweir/millweir/pkg/labserver"
+	"github.com/millweir/millweir/pkg/sqldb"
 )
 
 // words returns the texts that a search for words finds, best first.
@@ -266,4 +272,43 @@ func TestWhatTheIndexLacksIsAdded(t *testing.T) {
 		}
 		require.Len(t, words(t, r, "otter badger third", 5), 3)
 	})
+}
+
+// The rows of what the index found are looked for one by one, also while the database's statistics know nothing of a document that has
+// just come.
+func TestHitsAreJoinedByTheirPlaces(t *testing.T) {
+	t.Parallel()
+	w := ingesttest.NewWorld(t, ingesttest.Options{Database: labserver.MySQLDatabase(t)})
+	r := ingesttest.NewReadWorld(t, w)
+	const segments, places = 1000, 100
+	many := make([]string, segments)
+	for i := range many {
+		many[i] = fmt.Sprintf("otter %d", i)
+	}
+	documents := []catalog.DocumentRow{w.Document(lines(w, many...)), w.Document(lines(w, many[1:]...))}
+	args := []any{documents[0].BaseID, time.Now()}
+	for i := range places {
+		args = append(args, documents[i%2].VisibleID, 3*i)
+	}
+	texts, err := sqldb.Collect(t.Context(), w.Store.DB(), func(rows *sql.Rows) (text string, err error) { return text, rows.Scan(&text) },
+		"EXPLAIN FORMAT=JSON "+r.Reads.TextJoin(places), args...)
+	require.NoError(t, err)
+	var explained struct {
+		Block struct {
+			Loop []struct {
+				Table struct {
+					Name  string `json:"table_name"`
+					Type  string `json:"access_type"`
+					Key   string `json:"key"`
+					Bytes string `json:"key_length"`
+				} `json:"table"`
+			} `json:"nested_loop"`
+		} `json:"query_block"`
+	}
+	require.NoError(t, json.Unmarshal([]byte(texts[0]), &explained))
+	var plan []string
+	for _, x := range explained.Block.Loop {
+		plan = append(plan, fmt.Sprint(x.Table.Name, " ", x.Table.Type, " ", x.Table.Key, " ", x.Table.Bytes))
+	}
+	require.Equal(t, []string{"s range uq_segment_index 40", "d eq_ref PRIMARY 36", "v eq_ref PRIMARY 36"}, plan)
 }

@@ -170,18 +170,17 @@ SELECT s.vector_id, CASE WHEN d.visible_version_id = s.version_id AND d.deleted_
 -- name: TextJoin
 -- Every segment that the text index named, joined with what is visible now. Rows of versions closed since the search began come
 -- too: they say that a switch happened meanwhile. So does the first segment of a version that an earlier statement took hits from.
+-- The segments lead, each found by its place. Left to itself, MariaDB reads all segments of the documents while its statistics
+-- are old, and compares each of them with each of the places.
 SELECT s.version_id, s.text_hash, CASE WHEN d.visible_version_id = s.version_id AND d.deleted_at IS NULL THEN 1 ELSE 0 END,
        d.id, d.title, d.file_name, s.version, s.segment_index, s.page, s.page_breaks, s.heading_path, s.content,
        COALESCE(s.around_from, 0), COALESCE(s.around_to, 0), COALESCE(d.metadata, ''), COALESCE(d.parent_id, '')
-  FROM knowledge_segment s
-  JOIN knowledge_document d ON d.id = s.document_id
-  JOIN document_version v ON v.id = s.version_id
+  FROM knowledge_segment s @force(uq_segment_index)
+  @thenjoin knowledge_document d ON d.id = s.document_id
+  @thenjoin document_version v ON v.id = s.version_id
  WHERE d.base_id = ?
    AND (d.visible_version_id = s.version_id OR v.closed_at > ?)
-   AND (@matches OR s.segment_index = 0 AND s.version_id IN (@taken))
-
--- name: TextJoinMatches
-(@any s.version_id = ? AND s.segment_index = ?)
+   AND (@any s.version_id = ? AND s.segment_index = ?)
 
 -- name: SearchAround
 -- The segments that hits show around them, in the order of their documents' text.
