@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
 	"time"
 
@@ -164,6 +165,38 @@ func TestSetupExports(t *testing.T) {
 	require.Contains(t, sent, "my-operation")
 	require.Contains(t, sent, "stream-worker")
 	require.Contains(t, sent, "v9")
+}
+
+// Who asks for a protocol that is not spoken is told so, and what to set.
+func TestSetupNamesAProtocolThatItDoesNotSpeak(t *testing.T) {
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("Content-Type", "application/x-protobuf") }))
+	defer srv.Close()
+	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", srv.URL)
+	for _, c := range []struct {
+		all, traces string
+		told        []string
+	}{
+		{"", "", nil},
+		{"http/protobuf", "", nil},
+		{"grpc", "", []string{"traces", "metrics"}},
+		{"grpc", "http/protobuf", []string{"metrics"}},
+		{"", "http/json", []string{"traces"}},
+	} {
+		t.Setenv("OTEL_EXPORTER_OTLP_PROTOCOL", c.all)
+		t.Setenv("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", c.traces)
+		var log strings.Builder
+		shutdown, err := Setup(t.Context(), SetupOptions{Service: "s", Log: slog.New(slog.NewTextHandler(&log, nil))})
+		require.NoError(t, err)
+		var told []string
+		for line := range strings.Lines(log.String()) {
+			require.Contains(t, line, "port 4318")
+			_, after, _ := strings.Cut(line, "signal=")
+			signal, _, _ := strings.Cut(after, " ")
+			told = append(told, signal)
+		}
+		require.Equal(t, c.told, told, c)
+		require.NoError(t, shutdown(t.Context()))
+	}
 }
 
 func TestSetupCanBeSwitchedOff(t *testing.T) {

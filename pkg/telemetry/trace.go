@@ -1,6 +1,7 @@
 package telemetry
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -38,6 +39,7 @@ type SetupOptions struct {
 
 // Setup installs the global tracer provider and W3C propagation, and where metrics are exported (MetricsExported) the global
 // meter provider.
+// A protocol that OTEL_EXPORTER_OTLP_PROTOCOL names and that is not spoken is logged.
 // Spans are exported over OTLP/HTTP only when OTEL_EXPORTER_OTLP_ENDPOINT or OTEL_EXPORTER_OTLP_TRACES_ENDPOINT is set
 // (the other OTEL_* variables then apply too); without it trace ids are made and passed on all the same,
 // so that log lines of one upload can be found by its id.
@@ -46,8 +48,14 @@ func Setup(ctx context.Context, o SetupOptions) (shutdown func(context.Context) 
 	otel.SetTextMapPropagator(propagator)
 	repeated := NewRepeated(o.Log, exportErrorInterval, time.Now)
 	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) {
-		repeated.Log(context.Background(), slog.LevelWarn, "otel", "telemetry: export", slog.Any("error", err))
+		repeated.Log(context.Background(), slog.LevelWarn, "otel", "telemetry: export", slog.String("protocol", protocol), slog.Any("error", err))
 	}))
+	for _, signal := range []string{"TRACES", "METRICS"} {
+		if asked := protocolAsked(signal); asked != protocol && exportWanted(signal) {
+			o.Log.WarnContext(ctx, "telemetry: this protocol is not spoken; the endpoint must be the collector's for OTLP over HTTP (port 4318 by default)",
+				slog.String("signal", strings.ToLower(signal)), slog.String("asked", asked), slog.String("spoken", protocol))
+		}
+	}
 	opts := []sdktrace.TracerProviderOption{sdktrace.WithSampler(sdktrace.ParentBased(sdktrace.NeverSample()))}
 	if TracesExported() {
 		if opts, err = exportOptions(ctx, o); err != nil {
@@ -65,6 +73,14 @@ func Setup(ctx context.Context, o SetupOptions) (shutdown func(context.Context) 
 
 // TracesExported tells whether spans go out over OTLP/HTTP (Setup): where they do not, what makes many need not begin them.
 func TracesExported() bool { return exportWanted("TRACES") }
+
+// protocol is the only value of OTEL_EXPORTER_OTLP_PROTOCOL that is heeded.
+const protocol = "http/protobuf"
+
+// protocolAsked is what the environment names for a signal.
+func protocolAsked(signal string) string {
+	return cmp.Or(os.Getenv("OTEL_EXPORTER_OTLP_"+signal+"_PROTOCOL"), os.Getenv("OTEL_EXPORTER_OTLP_PROTOCOL"), protocol)
+}
 
 // exportWanted tells whether the environment names where a signal goes: TRACES or METRICS.
 func exportWanted(signal string) bool {
