@@ -157,12 +157,13 @@ SELECT v.no, v.state, v.title, v.task_id, v.model_key, v.extractor, v.splitter, 
 -- name: SearchJoin
 -- Every vector id that the store named, joined anew with what is visible now (design D12).
 -- Rows of versions closed since the fetch began come too: they say that a switch happened meanwhile.
+-- The segments lead, each found by its key. Left to itself, MariaDB reads all segments of all versions while its statistics are old.
 SELECT s.vector_id, CASE WHEN d.visible_version_id = s.version_id AND d.deleted_at IS NULL THEN 1 ELSE 0 END,
        d.id, d.title, d.file_name, s.version, s.segment_index, s.page, s.page_breaks, s.heading_path, s.content,
        COALESCE(s.around_from, 0), COALESCE(s.around_to, 0), COALESCE(d.metadata, ''), COALESCE(d.parent_id, '')
-  FROM knowledge_segment s
-  JOIN knowledge_document d ON d.id = s.document_id
-  JOIN document_version v ON v.id = s.version_id
+  FROM knowledge_segment s @force(ix_segment_vector)
+  @thenjoin knowledge_document d ON d.id = s.document_id
+  @thenjoin document_version v ON v.id = s.version_id
  WHERE d.base_id = ?
    AND (d.visible_version_id = s.version_id OR v.closed_at > ?)
    AND s.vector_id IN (@list)
@@ -170,8 +171,7 @@ SELECT s.vector_id, CASE WHEN d.visible_version_id = s.version_id AND d.deleted_
 -- name: TextJoin
 -- Every segment that the text index named, joined with what is visible now. Rows of versions closed since the search began come
 -- too: they say that a switch happened meanwhile. So does the first segment of a version that an earlier statement took hits from.
--- The segments lead, each found by its place. Left to itself, MariaDB reads all segments of the documents while its statistics
--- are old, and compares each of them with each of the places.
+-- The segments lead here too: MariaDB would compare all segments of these versions with each of the places.
 SELECT s.version_id, s.text_hash, CASE WHEN d.visible_version_id = s.version_id AND d.deleted_at IS NULL THEN 1 ELSE 0 END,
        d.id, d.title, d.file_name, s.version, s.segment_index, s.page, s.page_breaks, s.heading_path, s.content,
        COALESCE(s.around_from, 0), COALESCE(s.around_to, 0), COALESCE(d.metadata, ''), COALESCE(d.parent_id, '')
