@@ -3,6 +3,7 @@ package query_test
 import (
 	"bytes"
 	"crypto/sha256"
+	"database/sql"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -21,6 +22,8 @@ import (
 	"github.com/millweir/millweir/pkg/ingest"
 	"github.com/millweir/millweir/pkg/ingest/ingesttest"
 	"github.com/millweir/millweir/pkg/ingest/query"
+	"github.com/millweir/millweir/pkg/labserver"
+	"github.com/millweir/millweir/pkg/sqldb"
 	"github.com/millweir/millweir/pkg/taskstate"
 	"github.com/millweir/millweir/pkg/telemetry"
 )
@@ -554,4 +557,45 @@ func TestListsFilterAndSort(t *testing.T) {
 		_, err = r.Reads.Bases(t.Context(), ingesttest.Foreign(), ingest.ListQuery{Base: bases[0].ID, Limit: 1})
 		require.ErrorIs(t, err, ingest.ErrBaseNotFound)
 	})
+}
+
+// A page of documents in the order of their changes costs what it shows, however many there are, and also where one base has all.
+func TestAPageOfDocumentsReadsNoOthers(t *testing.T) {
+	t.Parallel()
+	server := labserver.Private(t, labserver.KindMariaDB, labserver.Options{})
+	require.NoError(t, server.SQL(t.Context(), "", "CREATE DATABASE d"))
+	w := ingesttest.NewWorld(t, ingesttest.Options{Database: server.DSN("d")})
+	r := ingesttest.NewReadWorld(t, w)
+	id := lines(w, "otter")
+	const many = 5000
+	w.Exec(`INSERT INTO knowledge_document (id, user_id, base_id, title, file_name, media_type, status, bytes, content_sha256, latest_task_id, created_at, updated_at, sweep_at)
+		SELECT CONCAT('0190a6e0-0000-7000-8000-', LPAD(s.seq, 12, '0')), user_id, base_id, title, file_name, media_type, status, bytes, content_sha256, latest_task_id,
+		       created_at - INTERVAL s.seq SECOND, updated_at - INTERVAL s.seq SECOND, sweep_at FROM knowledge_document JOIN seq_1_to_5000 s WHERE id = ?`, id)
+	w.Exec("ANALYZE TABLE knowledge_document")
+	looked := func() (sum int) {
+		rows, err := sqldb.Collect(t.Context(), w.Store.DB(), func(rows *sql.Rows) (n int, err error) {
+			var name string
+			err = rows.Scan(&name, &n)
+			return n, err
+		}, "SHOW GLOBAL STATUS LIKE 'Handler_read%'")
+		require.NoError(t, err)
+		for _, n := range rows {
+			sum += n
+		}
+		return sum
+	}
+	base := w.Document(id).BaseID
+	for _, scope := range []taskstate.Scope{taskstate.System(), r.Caller.Scope} {
+		for _, in := range []string{"", base} {
+			for _, sort := range []taskstate.Sort{taskstate.SortUpdatedDesc, taskstate.SortUpdated} {
+				caller := r.Caller
+				caller.Scope = scope
+				before := looked()
+				page, err := r.Reads.Documents(t.Context(), caller, ingest.ListQuery{Base: in, Sort: sort, Limit: 20})
+				require.NoError(t, err)
+				require.Len(t, page, 20)
+				require.Less(t, looked()-before, many/10, "%v %q %v", scope, in, sort)
+			}
+		}
+	}
 }

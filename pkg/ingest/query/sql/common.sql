@@ -69,11 +69,13 @@ UNION ALL
 SELECT base_id, status, documents, segments FROM document_count_change WHERE base_id IN (@list)
 
 -- name: DocumentList
+-- The bases are looked up one by one: MariaDB keeps a small table of them in memory, and then sorts all documents instead of reading
+-- a page of them in the order of an index.
 SELECT d.id, d.user_id, d.base_id, b.name, d.title, d.file_name, d.media_type, d.status, d.bytes,
        d.content_sha256, d.visible_no, d.segment_count, d.pages, d.latest_task_id, d.created_at, d.updated_at,
        COALESCE(d.metadata, ''), COALESCE(d.parent_id, ''), d.parent_no
   FROM knowledge_document d
-  @thenjoin knowledge_base b ON b.id = d.base_id
+  @thenjoin knowledge_base b @force(PRIMARY) ON b.id = d.base_id
  WHERE d.deleted_at IS NULL
 
 -- name: DocumentID
@@ -162,8 +164,8 @@ SELECT s.vector_id, CASE WHEN d.visible_version_id = s.version_id AND d.deleted_
        d.id, d.title, d.file_name, s.version, s.segment_index, s.page, s.page_breaks, s.heading_path, s.content,
        COALESCE(s.around_from, 0), COALESCE(s.around_to, 0), COALESCE(d.metadata, ''), COALESCE(d.parent_id, '')
   FROM knowledge_segment s @force(ix_segment_vector)
-  @thenjoin knowledge_document d ON d.id = s.document_id
-  @thenjoin document_version v ON v.id = s.version_id
+  @thenjoin knowledge_document d @force(PRIMARY) ON d.id = s.document_id
+  @thenjoin document_version v @force(PRIMARY) ON v.id = s.version_id
  WHERE d.base_id = ?
    AND (d.visible_version_id = s.version_id OR v.closed_at > ?)
    AND s.vector_id IN (@list)
@@ -176,8 +178,8 @@ SELECT s.version_id, s.text_hash, CASE WHEN d.visible_version_id = s.version_id 
        d.id, d.title, d.file_name, s.version, s.segment_index, s.page, s.page_breaks, s.heading_path, s.content,
        COALESCE(s.around_from, 0), COALESCE(s.around_to, 0), COALESCE(d.metadata, ''), COALESCE(d.parent_id, '')
   FROM knowledge_segment s @force(uq_segment_index)
-  @thenjoin knowledge_document d ON d.id = s.document_id
-  @thenjoin document_version v ON v.id = s.version_id
+  @thenjoin knowledge_document d @force(PRIMARY) ON d.id = s.document_id
+  @thenjoin document_version v @force(PRIMARY) ON v.id = s.version_id
  WHERE d.base_id = ?
    AND (d.visible_version_id = s.version_id OR v.closed_at > ?)
    AND (@any s.version_id = ? AND s.segment_index = ?)
