@@ -559,7 +559,7 @@ func TestListsFilterAndSort(t *testing.T) {
 	})
 }
 
-// A page of documents in the order of their changes costs what it shows, however many there are, and also where one base has all.
+// A page of documents costs what it shows, however many there are, and also where one base has all; so does a search for what few are.
 func TestAPageOfDocumentsReadsNoOthers(t *testing.T) {
 	t.Parallel()
 	server := labserver.Private(t, labserver.KindMariaDB, labserver.Options{})
@@ -568,9 +568,10 @@ func TestAPageOfDocumentsReadsNoOthers(t *testing.T) {
 	r := ingesttest.NewReadWorld(t, w)
 	id := lines(w, "otter")
 	const many = 5000
-	w.Exec(`INSERT INTO knowledge_document (id, user_id, base_id, title, file_name, media_type, status, bytes, content_sha256, latest_task_id, created_at, updated_at, sweep_at)
+	w.Exec(`INSERT INTO knowledge_document (id, user_id, base_id, title, file_name, media_type, status, bytes, content_sha256, latest_task_id, visible_version_id,
+			created_at, updated_at, sweep_at)
 		SELECT CONCAT('0190a6e0-0000-7000-8000-', LPAD(s.seq, 12, '0')), user_id, base_id, title, file_name, media_type, status, bytes, content_sha256, latest_task_id,
-		       created_at - INTERVAL s.seq SECOND, updated_at - INTERVAL s.seq SECOND, sweep_at FROM knowledge_document JOIN seq_1_to_5000 s WHERE id = ?`, id)
+		       CONCAT('0190a6e0-0000-7000-8000-', LPAD(s.seq, 12, '0')), created_at - INTERVAL s.seq SECOND, updated_at - INTERVAL s.seq SECOND, sweep_at FROM knowledge_document JOIN seq_1_to_5000 s WHERE id = ?`, id)
 	w.Exec("ANALYZE TABLE knowledge_document")
 	looked := func() (sum int) {
 		rows, err := sqldb.Collect(t.Context(), w.Store.DB(), func(rows *sql.Rows) (n int, err error) {
@@ -587,7 +588,7 @@ func TestAPageOfDocumentsReadsNoOthers(t *testing.T) {
 	base := w.Document(id).BaseID
 	for _, scope := range []taskstate.Scope{taskstate.System(), r.Caller.Scope} {
 		for _, in := range []string{"", base} {
-			for _, sort := range []taskstate.Sort{taskstate.SortUpdatedDesc, taskstate.SortUpdated} {
+			for _, sort := range []taskstate.Sort{taskstate.SortUpdatedDesc, taskstate.SortUpdated, taskstate.SortCreatedDesc, taskstate.SortCreated} {
 				caller := r.Caller
 				caller.Scope = scope
 				before := looked()
@@ -598,4 +599,10 @@ func TestAPageOfDocumentsReadsNoOthers(t *testing.T) {
 			}
 		}
 	}
+	everyMode(t, func(mode ingest.SearchMode) {
+		before := looked()
+		found := search(t, r, ingest.SearchRequest{Query: "otter", Mode: mode, Filter: ingest.SearchFilter{MediaTypes: []string{"application/pdf"}}})
+		require.Empty(t, found.Hits)
+		require.Less(t, looked()-before, many/10, mode)
+	})
 }

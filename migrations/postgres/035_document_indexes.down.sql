@@ -1,0 +1,2 @@
+DROP INDEX IF EXISTS ix_document_media;
+DROP INDEX IF EXISTS ix_document_created;

@@ -1,0 +1,2 @@
+DROP INDEX ix_document_media;
+DROP INDEX ix_document_created;
