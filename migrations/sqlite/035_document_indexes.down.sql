@@ -1,2 +1,3 @@
 DROP INDEX ix_document_media;
 DROP INDEX ix_document_created;
+DROP INDEX ix_document_status;

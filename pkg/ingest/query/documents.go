@@ -56,7 +56,11 @@ type listStatement struct {
 // list makes a list's statement; a text is looked for in so many columns.
 func (r *Reads) list(ctx context.Context, c ingest.Caller, kind string, texts int, q ingest.ListQuery) (*listStatement, error) {
 	l := &listStatement{q: r.q, kind: kind}
-	l.text.WriteString(r.q.Get(kind + "List"))
+	first := kind + "List"
+	if kind == "Document" && c.Scope.All() && q.Base == "" && q.Parent == "" && (q.Text != "" || q.Stage != "" || len(q.Metadata) > 0) {
+		first = "DocumentScan"
+	}
+	l.text.WriteString(r.q.Get(first))
 	if !c.Scope.All() {
 		l.add("Owner", c.Scope.UserID)
 	}

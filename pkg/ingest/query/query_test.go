@@ -599,6 +599,13 @@ func TestAPageOfDocumentsReadsNoOthers(t *testing.T) {
 			}
 		}
 	}
+	operator := r.Caller
+	operator.Scope = taskstate.System()
+	before := looked()
+	failed, err := r.Reads.Documents(t.Context(), operator, ingest.ListQuery{Statuses: []ingest.DocumentStatus{ingest.DocumentFailed}, Limit: 20})
+	require.NoError(t, err)
+	require.Empty(t, failed)
+	require.Less(t, looked()-before, many/10)
 	everyMode(t, func(mode ingest.SearchMode) {
 		before := looked()
 		found := search(t, r, ingest.SearchRequest{Query: "otter", Mode: mode, Filter: ingest.SearchFilter{MediaTypes: []string{"application/pdf"}}})
