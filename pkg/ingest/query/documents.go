@@ -56,11 +56,12 @@ type listStatement struct {
 // list makes a list's statement; a text is looked for in so many columns.
 func (r *Reads) list(ctx context.Context, c ingest.Caller, kind string, texts int, q ingest.ListQuery) (*listStatement, error) {
 	l := &listStatement{q: r.q, kind: kind}
-	first := kind + "List"
-	if kind == "Document" && c.Scope.All() && q.Base == "" && q.Parent == "" && (q.Text != "" || q.Stage != "" || len(q.Metadata) > 0) {
-		first = "DocumentScan"
+	first := "List" // or Scan: there is a condition, and no index for any of the conditions
+	narrowed := !c.Scope.All() || q.Base != "" || q.Parent != "" || len(q.Statuses) > 0 || q.Times != ingest.Times{}
+	if kind == "Document" && !narrowed && (q.Text != "" || q.Stage != "" || len(q.Metadata) > 0) {
+		first = "Scan"
 	}
-	l.text.WriteString(r.q.Get(first))
+	l.text.WriteString(r.q.Get(kind + first))
 	if !c.Scope.All() {
 		l.add("Owner", c.Scope.UserID)
 	}
