@@ -16,7 +16,7 @@ import (
 // Bases lists live bases, by default the newest first.
 func (r *Reads) Bases(ctx context.Context, c ingest.Caller, q ingest.ListQuery) ([]ingest.Base, error) {
 	q.Sort = cmp.Or(q.Sort, taskstate.SortCreatedDesc)
-	l, err := r.list(ctx, c, "Base", 1, q)
+	l, err := r.list(ctx, c, "Base", "BaseList", 1, q)
 	if err != nil {
 		return nil, err
 	}

@@ -36,7 +36,12 @@ func (r *Reads) Document(ctx context.Context, c ingest.Caller, id string) (inges
 // Documents reads a page of live documents, by default the last changed first.
 func (r *Reads) Documents(ctx context.Context, c ingest.Caller, q ingest.ListQuery) ([]ingest.Document, error) {
 	q.Sort = cmp.Or(q.Sort, taskstate.SortUpdatedDesc)
-	l, err := r.list(ctx, c, "Document", 2, q)
+	first := "DocumentList"
+	narrowed := !c.Scope.All() || q.Base != "" || q.Parent != "" || len(q.Statuses) > 0 || q.Times != ingest.Times{}
+	if !narrowed && (q.Text != "" || q.Stage != "" || len(q.Metadata) > 0) { // what no index knows
+		first = "DocumentScan"
+	}
+	l, err := r.list(ctx, c, "Document", first, 2, q)
 	if err != nil {
 		return nil, err
 	}
@@ -53,15 +58,10 @@ type listStatement struct {
 	args []any
 }
 
-// list makes a list's statement; a text is looked for in so many columns.
-func (r *Reads) list(ctx context.Context, c ingest.Caller, kind string, texts int, q ingest.ListQuery) (*listStatement, error) {
+// list makes a list's statement, which begins with the one named first; a text is looked for in so many columns.
+func (r *Reads) list(ctx context.Context, c ingest.Caller, kind, first string, texts int, q ingest.ListQuery) (*listStatement, error) {
 	l := &listStatement{q: r.q, kind: kind}
-	first := "List" // or Scan: there is a condition, and no index for any of the conditions
-	narrowed := !c.Scope.All() || q.Base != "" || q.Parent != "" || len(q.Statuses) > 0 || q.Times != ingest.Times{}
-	if kind == "Document" && !narrowed && (q.Text != "" || q.Stage != "" || len(q.Metadata) > 0) {
-		first = "Scan"
-	}
-	l.text.WriteString(r.q.Get(kind + first))
+	l.text.WriteString(r.q.Get(first))
 	if !c.Scope.All() {
 		l.add("Owner", c.Scope.UserID)
 	}
