@@ -167,32 +167,33 @@ SELECT v.no, v.state, v.title, v.task_id, v.model_key, v.extractor, v.splitter, 
  ORDER BY v.no DESC
  LIMIT ?
 
--- name: SearchJoin
--- Every vector id that the store named, joined anew with what is visible now (design D12).
--- Rows of versions closed since the fetch began come too: they say that a switch happened meanwhile.
--- The segments lead, each found by its key. Left to itself, MariaDB reads all segments of all versions while its statistics are old.
-SELECT s.vector_id, CASE WHEN d.visible_version_id = s.version_id AND d.deleted_at IS NULL THEN 1 ELSE 0 END,
+-- name: HitColumns
+CASE WHEN d.visible_version_id = s.version_id AND d.deleted_at IS NULL THEN 1 ELSE 0 END,
        d.id, d.title, d.file_name, s.version, s.segment_index, s.page, s.page_breaks, s.heading_path, s.content,
        COALESCE(s.around_from, 0), COALESCE(s.around_to, 0), COALESCE(d.metadata, ''), COALESCE(d.parent_id, '')
-  FROM knowledge_segment s @force(ix_segment_vector)
+
+-- name: HitDocuments
+-- What belongs to a segment. Rows of versions closed since the search began come too: they say that a switch happened meanwhile.
   @thenjoin knowledge_document d @force(PRIMARY) ON d.id = s.document_id
   @thenjoin document_version v @force(PRIMARY) ON v.id = s.version_id
  WHERE d.base_id = ?
    AND (d.visible_version_id = s.version_id OR v.closed_at > ?)
+
+-- name: SearchJoin
+-- Every vector id that the store named, joined anew with what is visible now (design D12).
+-- The segments lead, each found by its key. Left to itself, MariaDB reads all segments of all versions while its statistics are old.
+SELECT s.vector_id, @include(HitColumns)
+  FROM knowledge_segment s @force(ix_segment_vector)
+@include(HitDocuments)
    AND s.vector_id IN (@list)
 
 -- name: TextJoin
--- Every segment that the text index named, joined with what is visible now. Rows of versions closed since the search began come
--- too: they say that a switch happened meanwhile. So does the first segment of a version that an earlier statement took hits from.
+-- Every segment that the text index named, joined with what is visible now, and the first one of each version that an earlier
+-- statement took hits from.
 -- The segments lead here too: MariaDB would compare all segments of these versions with each of the places.
-SELECT s.version_id, s.text_hash, CASE WHEN d.visible_version_id = s.version_id AND d.deleted_at IS NULL THEN 1 ELSE 0 END,
-       d.id, d.title, d.file_name, s.version, s.segment_index, s.page, s.page_breaks, s.heading_path, s.content,
-       COALESCE(s.around_from, 0), COALESCE(s.around_to, 0), COALESCE(d.metadata, ''), COALESCE(d.parent_id, '')
+SELECT s.version_id, s.text_hash, @include(HitColumns)
   FROM knowledge_segment s @force(uq_segment_index)
-  @thenjoin knowledge_document d @force(PRIMARY) ON d.id = s.document_id
-  @thenjoin document_version v @force(PRIMARY) ON v.id = s.version_id
- WHERE d.base_id = ?
-   AND (d.visible_version_id = s.version_id OR v.closed_at > ?)
+@include(HitDocuments)
    AND (@any s.version_id = ? AND s.segment_index = ?)
 
 -- name: SearchAround
