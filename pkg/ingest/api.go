@@ -265,6 +265,7 @@ func SearchModes() []SearchMode {
 // SearchHit is one segment found.
 type SearchHit struct {
 	DocumentID, Title, FileName string
+	VersionID                   string // of the document's version that the segment belongs to
 	Version                     int64
 	ParentID                    string // of the message that the document is an attachment of; empty: it is none
 	SegmentIndex                int

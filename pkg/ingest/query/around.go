@@ -25,7 +25,7 @@ func (r *Reads) around(ctx context.Context, items [][]ingest.SearchHit) error {
 		for i := range item {
 			if h := &item[i]; h.Around != ([2]int{}) {
 				wanted = append(wanted, h)
-				args = append(args, h.DocumentID, h.Version, h.Around[0], h.Around[1])
+				args = append(args, h.VersionID, h.Around[0], h.Around[1])
 			}
 		}
 	}
@@ -33,23 +33,23 @@ func (r *Reads) around(ctx context.Context, items [][]ingest.SearchHit) error {
 		return nil
 	}
 	type row struct {
-		document string
+		version string
 		piece
 	}
 	rows, err := sqldb.ReadAll(ctx, r.store, "read what stands around hits", r.q.Any("SearchAround", len(wanted)), args, func(rows *sql.Rows) (x row, err error) {
-		err = rows.Scan(&x.document, &x.index, &x.text, &x.bytes[0], &x.bytes[1])
+		err = rows.Scan(&x.version, &x.index, &x.text, &x.bytes[0], &x.bytes[1])
 		return x, err
 	})
 	if err != nil {
 		return err
 	}
-	byDocument := map[string][]piece{}
+	pieces := map[string][]piece{}
 	for _, x := range rows {
-		x.document = strings.TrimSpace(x.document)
-		byDocument[x.document] = append(byDocument[x.document], x.piece)
+		version := strings.TrimSpace(x.version)
+		pieces[version] = append(pieces[version], x.piece)
 	}
 	for _, h := range wanted {
-		h.Context = joined(byDocument[h.DocumentID], h.Around)
+		h.Context = joined(pieces[h.VersionID], h.Around)
 	}
 	return nil
 }

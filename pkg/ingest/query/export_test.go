@@ -17,6 +17,8 @@ var FuseBy = fuse
 
 func (r *Reads) TextJoin(places int) string { return r.q.Any("TextJoin", places) }
 
+func (r *Reads) SearchAround(hits int) string { return r.q.Any("SearchAround", hits) }
+
 func (r *Reads) SearchJoin(hits int) string { return r.q.List("SearchJoin", hits) }
 
 func (r *Reads) SetReranker(to ingest.Reranker, top int) { r.reranker, r.rerankTop = to, top }

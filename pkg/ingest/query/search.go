@@ -377,8 +377,8 @@ func scanHit(rows *sql.Rows, own ...any) (h ingest.SearchHit, visible bool, err 
 	var path string
 	var breaks sql.NullString
 	var shown int
-	err = rows.Scan(append(own, &shown, &h.DocumentID, &h.Title, &h.FileName, &h.Version, &h.SegmentIndex, &h.Page, &breaks, &path, &h.Text, &h.Around[0], &h.Around[1], &h.Metadata, &h.ParentID)...)
-	h.ParentID = strings.TrimSpace(h.ParentID)
+	err = rows.Scan(append(own, &shown, &h.DocumentID, &h.Title, &h.FileName, &h.VersionID, &h.Version, &h.SegmentIndex, &h.Page, &breaks, &path, &h.Text, &h.Around[0], &h.Around[1], &h.Metadata, &h.ParentID)...)
+	h.VersionID, h.ParentID = strings.TrimSpace(h.VersionID), strings.TrimSpace(h.ParentID)
 	h.HeadingPath, h.PageBreaks = headings(path), pageBreaks(breaks)
 	return h, shown == 1, err
 }

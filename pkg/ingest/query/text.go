@@ -4,7 +4,6 @@ import (
 	"context"
 	"database/sql"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/millweir/millweir/pkg/ingest"
@@ -133,8 +132,8 @@ func (s *searching) textRows(ctx context.Context, since time.Time, matches []tex
 	}
 	join := s.r.q.Any("TextJoin", len(matches)+len(taken)) + s.filter.Text
 	rows, err := sqldb.ReadAll(ctx, s.r.store, "join hits", join, append(args, s.filter.Args...), func(rows *sql.Rows) (x textRow, err error) {
-		x.hit, x.visible, err = scanHit(rows, &x.version, &x.hash)
-		x.version, x.index = strings.TrimSpace(x.version), x.hit.SegmentIndex
+		x.hit, x.visible, err = scanHit(rows, &x.hash)
+		x.version, x.index = x.hit.VersionID, x.hit.SegmentIndex
 		return x, err
 	})
 	out := make(map[textKey]textRow, len(rows))

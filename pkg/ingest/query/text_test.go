@@ -294,15 +294,22 @@ func TestHitsAreJoinedByTheirKeys(t *testing.T) {
 		require.NoError(t, err)
 		return out
 	}
+	var around []any
+	for i := range 50 {
+		around = append(around, documents[i%2].VisibleID, 3*i, 3*i+2)
+	}
 	for _, key := range texts("SELECT vector_id FROM knowledge_segment") {
 		keys = append(keys, key)
 	}
-	for want, of := range map[string]struct {
-		query string
-		args  []any
+	for _, of := range []struct {
+		want   string
+		tables int
+		query  string
+		args   []any
 	}{
-		"s range uq_segment_index 40":  {r.Reads.TextJoin(most), places},
-		"s range ix_segment_vector 64": {r.Reads.SearchJoin(len(keys) - 2), keys}, // MariaDB makes a table of a list that is as long
+		{"s range uq_segment_index 40", 3, r.Reads.TextJoin(most), places},
+		{"s range ix_segment_vector 64", 3, r.Reads.SearchJoin(len(keys) - 2), keys}, // MariaDB makes a table of a list that is as long
+		{"s range uq_segment_index 40", 2, r.Reads.SearchAround(50), around},
 	} {
 		var explained struct {
 			Block struct {
@@ -317,8 +324,8 @@ func TestHitsAreJoinedByTheirKeys(t *testing.T) {
 			} `json:"query_block"`
 		}
 		require.NoError(t, json.Unmarshal([]byte(texts("EXPLAIN FORMAT=JSON "+of.query, of.args...)[0]), &explained))
-		require.Len(t, explained.Block.Loop, 3)
+		require.Len(t, explained.Block.Loop, of.tables, of.query)
 		first := explained.Block.Loop[0].Table
-		require.Equal(t, want, fmt.Sprint(first.Name, " ", first.Type, " ", first.Key, " ", first.Bytes))
+		require.Equal(t, of.want, fmt.Sprint(first.Name, " ", first.Type, " ", first.Key, " ", first.Bytes))
 	}
 }

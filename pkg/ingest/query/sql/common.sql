@@ -169,7 +169,7 @@ SELECT v.no, v.state, v.title, v.task_id, v.model_key, v.extractor, v.splitter, 
 
 -- name: HitColumns
 CASE WHEN d.visible_version_id = s.version_id AND d.deleted_at IS NULL THEN 1 ELSE 0 END,
-       d.id, d.title, d.file_name, s.version, s.segment_index, s.page, s.page_breaks, s.heading_path, s.content,
+       d.id, d.title, d.file_name, s.version_id, s.version, s.segment_index, s.page, s.page_breaks, s.heading_path, s.content,
        COALESCE(s.around_from, 0), COALESCE(s.around_to, 0), COALESCE(d.metadata, ''), COALESCE(d.parent_id, '')
 
 -- name: HitDocuments
@@ -191,18 +191,19 @@ SELECT s.vector_id, @include(HitColumns)
 -- Every segment that the text index named, joined with what is visible now, and the first one of each version that an earlier
 -- statement took hits from.
 -- The segments lead here too: MariaDB would compare all segments of these versions with each of the places.
-SELECT s.version_id, s.text_hash, @include(HitColumns)
+SELECT s.text_hash, @include(HitColumns)
   FROM knowledge_segment s @force(uq_segment_index)
 @include(HitDocuments)
    AND (@any s.version_id = ? AND s.segment_index = ?)
 
 -- name: SearchAround
--- The segments that hits show around them, in the order of their documents' text.
-SELECT s.document_id, s.segment_index, s.content, s.byte_start, s.byte_end
-  FROM knowledge_segment s
-  JOIN knowledge_document d ON d.visible_version_id = s.version_id
- WHERE (@any d.id = ? AND s.version = ? AND s.segment_index BETWEEN ? AND ?)
- ORDER BY s.document_id, s.segment_index
+-- The segments that hits show around them, in the order of their documents' text. They lead here as well.
+SELECT s.version_id, s.segment_index, s.content, s.byte_start, s.byte_end
+  FROM knowledge_segment s @force(uq_segment_index)
+  @thenjoin knowledge_document d @force(PRIMARY) ON d.id = s.document_id
+ WHERE d.visible_version_id = s.version_id
+   AND (@any s.version_id = ? AND s.segment_index BETWEEN ? AND ?)
+ ORDER BY s.version_id, s.segment_index
 
 -- name: SearchBirths
 -- The versions that the visible vectors of a base were born in.
