@@ -47,9 +47,9 @@ help: ## this list
 run: bin/millweir ## build and start everything in one process on embedded defaults, on :8081, data in ./data
 	@exec bin/millweir dev $(if $(wildcard .env),--env-file .env)
 
-# Two more lie below another: the command line without dev, and the reader of PDFs that PDF_ENGINE=native starts.
+# Two more lie below another: the command line without dev, and the reader of PDFs that PDF_ENGINE=native starts, on Linux.
 build: ## bin/<service> for every service, bin/millweir, bin/millweir-cli without dev, and bin/pdf-reader
-	go build $(GOFLAGS_BUILD) -o bin/ $(BINARIES:%=./services/%) ./services/millweir/millweir-cli ./services/millweir/pdf-reader
+	go build $(GOFLAGS_BUILD) -o bin/ $(BINARIES:%=./services/%) ./services/millweir/millweir-cli $(if $(filter linux,$(shell go env GOOS)),./services/millweir/pdf-reader)
 
 bin/millweir-cli bin/pdf-reader: bin/%: FORCE
 	go build $(GOFLAGS_BUILD) -o $@ ./services/millweir/$*

@@ -25,6 +25,7 @@ type listed struct {
 	Dir        string
 	Standard   bool
 	Imports    []string
+	ImportMap  map[string]string
 	GoFiles    []string
 	// TestImports and XTestImports are those of the package's tests.
 	TestImports, XTestImports []string
@@ -45,10 +46,13 @@ func (p listed) path() string {
 }
 
 // list runs go list over the workspace.
-func list(args ...string) ([]listed, error) {
-	fields := "-json=ImportPath,Name,Dir,Standard,Imports,TestImports,XTestImports,GoFiles,Module,Error"
+func list(args ...string) ([]listed, error) { return listFor(nil, args...) }
+
+// listFor is list for the system and the processor that env names.
+func listFor(env []string, args ...string) ([]listed, error) {
+	fields := "-json=ImportPath,Name,Dir,Standard,Imports,ImportMap,TestImports,XTestImports,GoFiles,Module,Error"
 	cmd := exec.Command("go", append([]string{"list", "-e", fields, "-tags", "nomsgpack,grpcnotrace"}, args...)...)
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0") // as the programs are built; the race detector's tests have it on
+	cmd.Env = append(append(os.Environ(), "CGO_ENABLED=0"), env...) // as the programs are built; the race detector's tests have it on
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()

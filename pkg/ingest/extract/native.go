@@ -59,6 +59,8 @@ func (c Config) validEngine() error {
 		return fmt.Errorf("PDF_ENGINE: %q is not one of wasm, native", c.PDFEngine)
 	case c.PDFEngine == PDFNative && c.Sandbox == sandbox.Off:
 		return errors.New("PDF_ENGINE: native reads in a sandbox only: set EXTRACT_SANDBOX=auto or require, or PDF_ENGINE=wasm")
+	case c.PDFEngine == PDFNative && runtime.GOOS != "linux":
+		return errors.New("PDF_ENGINE: native needs Linux: set PDF_ENGINE=wasm")
 	case c.PDFEngine == PDFNative && reads:
 		_, err := c.findProgram()
 		return err

@@ -95,11 +95,10 @@ func (t *tesseract) start(ctx context.Context, width, height int) (*recognition,
 	r.keep = context.AfterFunc(ctx, r.kill)
 	r.timer = time.AfterFunc(t.timeout, r.kill)
 	// It has seen nothing of the document yet.
-	limit := unix.Rlimit{Cur: uint64(t.memoryMB) << 20, Max: uint64(t.memoryMB) << 20}
-	if err := unix.Prlimit(r.cmd.Process.Pid, unix.RLIMIT_DATA, &limit, nil); err != nil && !errors.Is(err, unix.ESRCH) {
+	if err := limitMemory(r.cmd.Process.Pid, t.memoryMB); err != nil {
 		r.kill()
 		_, _ = r.end()
-		return nil, fmt.Errorf("limit tesseract: %w", err)
+		return nil, fmt.Errorf("start tesseract: %w", err)
 	}
 	r.write([]byte(fmt.Sprintf("P5 %d %d 255\n", width, height)))
 	return r, nil

@@ -16,6 +16,8 @@
 // PDF_ENGINE=native has another program, pdf-reader, as the child for PDFs (native.go, design D30): there the two layers in the middle are a
 // must, and a document whose child ends abnormally is read again in a child of the program itself.
 //
+// On macOS there are the kernel's limits and the parent alone: a child watches its memory and its parent by itself (child.watchSelf).
+//
 // EXTRACT_SANDBOX=require refuses to read without landlock and the list of calls; the log's "sandbox ready"
 // and ingest_extract_sandbox_layer say what is in force.
 //

@@ -35,13 +35,6 @@ const (
 	stderrBytes = 4 << 10
 )
 
-// isolation are the namespaces that a child gets where the system allows them. It keeps no right in any of
-// them: the user that it is there is not root.
-const isolation = unix.CLONE_NEWUSER | ownProcesses | unix.CLONE_NEWNET | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS | unix.CLONE_NEWNS
-
-// nobody is a child's user and group inside its namespaces; outside they are the parent's.
-const nobody = 65534
-
 // starter starts children from one thread that lives as long as it does:
 // the kernel ties a child's parent-death signal to the thread that made it, and Go ends idle threads at will.
 type starter struct {
@@ -69,7 +62,10 @@ func (s *starter) start(set sandbox.Setup, run func(*syscall.SysProcAttr) error)
 	if set.Sandbox == sandbox.Off || slices.Contains(set.Without, sandbox.Namespaces) || s.refused.Load() != nil {
 		return false, s.onThread(run, plainAttr())
 	}
-	refused := s.onThread(run, isolatedAttr())
+	attr, refused := isolatedAttr()
+	if refused == nil {
+		refused = s.onThread(run, attr)
+	}
 	if refused == nil {
 		return true, nil
 	}
@@ -85,20 +81,6 @@ func (s *starter) onThread(run func(*syscall.SysProcAttr) error, attr *syscall.S
 	result := make(chan error, 1)
 	s.jobs <- func() { result <- run(attr) }
 	return <-result
-}
-
-// plainAttr makes a child the head of its own group, which dies with the parent.
-func plainAttr() *syscall.SysProcAttr {
-	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
-}
-
-// isolatedAttr adds the namespaces.
-func isolatedAttr() *syscall.SysProcAttr {
-	attr := plainAttr()
-	attr.Cloneflags = isolation
-	attr.UidMappings = []syscall.SysProcIDMap{{ContainerID: nobody, HostID: os.Geteuid(), Size: 1}}
-	attr.GidMappings = []syscall.SysProcIDMap{{ContainerID: nobody, HostID: os.Getegid(), Size: 1}}
-	return attr
 }
 
 // stop ends the thread; no start may follow.
@@ -129,11 +111,14 @@ func startWorker(ctx context.Context, s *starter, set sandbox.Setup) (*worker, e
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	program, err := ownProgram()
+	if err != nil {
+		return nil, fmt.Errorf("find the own program: %w", err)
+	}
+	ours, theirs, err := socketPair()
 	if err != nil {
 		return nil, fmt.Errorf("open a socket to the child: %w", err)
 	}
-	ours, theirs := os.NewFile(uintptr(pair[0]), "child"), os.NewFile(uintptr(pair[1]), "parent")
 	conn, err := net.FileConn(ours)
 	_ = ours.Close()
 	if err != nil {
@@ -146,8 +131,7 @@ func startWorker(ctx context.Context, s *starter, set sandbox.Setup) (*worker, e
 		return nil, fmt.Errorf("open a socket to the child: %T is no unix socket", conn)
 	}
 	w := &worker{conn: unixConn, stderr: &lastWords{}, exited: make(chan struct{})}
-	// The running program itself, even if its file was replaced since.
-	argv := []string{"/proc/self/exe", frame.ChildArg}
+	argv := []string{program, frame.ChildArg}
 	switch {
 	case set.Native:
 		w.has, argv = nativePDF, []string{s.native.reader, frame.ChildArg, s.native.library}
@@ -181,6 +165,19 @@ func startWorker(ctx context.Context, s *starter, set sandbox.Setup) (*worker, e
 		return nil, err
 	}
 	return w, nil
+}
+
+// socketPair returns the ends of a socket, which no other child inherits.
+func socketPair() (ours, theirs *os.File, err error) {
+	syscall.ForkLock.RLock() // not every system makes a socket and closes it on exec in one call
+	defer syscall.ForkLock.RUnlock()
+	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM, 0)
+	if err != nil {
+		return nil, nil, err
+	}
+	unix.CloseOnExec(pair[0])
+	unix.CloseOnExec(pair[1])
+	return os.NewFile(uintptr(pair[0]), "child"), os.NewFile(uintptr(pair[1]), "parent"), nil
 }
 
 // greet sends the setup and reads the greeting.

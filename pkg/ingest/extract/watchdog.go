@@ -19,8 +19,6 @@ const (
 	// maxThreads is more than Go's runtime makes for one document on any machine; RLIMIT_NPROC could not tell
 	// a child's from others'.
 	maxThreads = 512
-	// sharedMB is what a child's resident size holds beyond its own data: the program's code.
-	sharedMB = 40
 )
 
 // verdicts of the watchdog.
@@ -47,7 +45,7 @@ type watchdog struct {
 
 // watch starts watching; end must be called.
 func watch(ctx context.Context, w *worker, deadline time.Duration, memoryMB int) *watchdog {
-	d := &watchdog{w: w, deadline: deadline, memory: int64(memoryMB+sharedMB) * sandbox.MemoryFactor << 20, stop: make(chan struct{})}
+	d := &watchdog{w: w, deadline: deadline, memory: sandbox.MaxResident(memoryMB), stop: make(chan struct{})}
 	d.wg.Go(func() { d.run(ctx) })
 	return d
 }

@@ -32,6 +32,8 @@ const (
 	CompileArg = "extract-compile"
 	// childSocket is the descriptor of a child's socket to its parent.
 	childSocket = 3
+	// watchEvery is how often a child looks at itself where its parent cannot see it.
+	watchEvery = 50 * time.Millisecond
 	// compileMemoryMB is more than the engine ever takes half of.
 	compileMemoryMB = 4096
 	// largeFile is the size from which a child returns memory to the system after a file.
@@ -100,6 +102,9 @@ func newChild() (*childProcess, error) {
 		return nil, fmt.Errorf("read the setup: %w", err)
 	}
 	debug.SetMemoryLimit(int64(c.setup.MemoryMB) << 20 * 3 / 4)
+	if !sandbox.SeenFromOutside {
+		go watchSelf(sandbox.MaxResident(c.setup.MemoryMB), os.Getppid())
+	}
 	var greeting sandbox.Hello
 	if err := c.load(); err != nil {
 		greeting = sandbox.Hello{Problem: err.Error(), Fatal: true, Unloaded: true}
@@ -117,6 +122,16 @@ func newChild() (*childProcess, error) {
 		return nil, errors.New(greeting.Problem)
 	}
 	return c, nil
+}
+
+// watchSelf ends the process once it is overgrown. Its parent reads the reason as the last words of a child that ended.
+func watchSelf(bytes int64, parent int) {
+	for range time.Tick(watchEvery) {
+		if why := sandbox.Overgrown(bytes, parent); why != "" {
+			fmt.Fprintln(os.Stderr, "extract child:", why)
+			_ = unix.Kill(os.Getpid(), unix.SIGKILL)
+		}
+	}
 }
 
 // load compiles the PDF reader, which needs files and executable memory, before the doors are shut.

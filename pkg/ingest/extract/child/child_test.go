@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io"
 	"os"
+	"os/exec"
 	"strings"
 	"testing"
 
@@ -25,6 +26,19 @@ func TestWhoIsAChild(t *testing.T) {
 	} {
 		require.False(t, Is(args), "%q", args)
 	}
+}
+
+// On systems where its parent cannot see a child's memory the child ends by itself, and says why.
+func TestAnOvergrownChildEnds(t *testing.T) {
+	t.Parallel()
+	if os.Getenv("WATCH_SELF") != "" {
+		watchSelf(1, os.Getppid())
+	}
+	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestAnOvergrownChildEnds$")
+	cmd.Env = append(os.Environ(), "WATCH_SELF=1")
+	out, err := cmd.CombinedOutput()
+	require.ErrorContains(t, err, "signal: killed")
+	require.Equal(t, "extract child: the reader took more than 0 MiB of memory\n", string(out))
 }
 
 func TestAVerdictSaysHowItEnded(t *testing.T) {

@@ -20,6 +20,12 @@ const (
 	Namespaces Layer = "namespaces" // users, processes, network, IPC and mounts of its own
 )
 
+// sharedMB is what a child's resident size holds beyond its own data: the program's code.
+const sharedMB = 40
+
+// MaxResident is the resident size in bytes beyond which a child with so many MiB of memory is ended.
+func MaxResident(memoryMB int) int64 { return int64(memoryMB+sharedMB) * MemoryFactor << 20 }
+
 // Setup tells a child what it is.
 type Setup struct {
 	PDF      bool    `json:"pdf"`

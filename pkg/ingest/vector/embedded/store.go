@@ -28,7 +28,6 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
-	"syscall"
 
 	"github.com/millweir/millweir/pkg/ingest"
 	"github.com/millweir/millweir/pkg/ingest/vector"
@@ -45,7 +44,7 @@ type Store struct {
 	opts  Options
 	root  *os.Root
 	lock  *os.File
-	dir   dirID
+	dir   os.FileInfo
 	bytes atomic.Int64 // memory of all tables
 
 	mu          sync.Mutex
@@ -418,49 +417,3 @@ func failure(err error, format string, args ...any) error {
 	}
 	return f
 }
-
-// lockDir takes the directory for this process; the kernel gives it back when the process ends, however it ends. A record lock
-// belongs to the process alone: with flock, a child that is between fork and exec would still have it. But it hinders nobody in
-// the same process, and goes when any descriptor of its file is closed; so a process knows what it has open.
-func lockDir(root *os.Root) (lock *os.File, id dirID, err error) {
-	info, err := root.Stat(".")
-	if err != nil {
-		return nil, id, err
-	}
-	stat, _ := info.Sys().(*syscall.Stat_t)
-	id = dirID{uint64(stat.Dev), stat.Ino} //nolint:unconvert // 32 bits on some systems
-	taken.Lock()
-	defer taken.Unlock()
-	if taken.dirs[id] {
-		return nil, id, ErrInUse
-	}
-	if lock, err = root.OpenFile(lockName, os.O_RDWR|os.O_CREATE, 0o600); err != nil {
-		return nil, id, err
-	}
-	err = syscall.FcntlFlock(lock.Fd(), syscall.F_SETLK, &syscall.Flock_t{Type: syscall.F_WRLCK})
-	if err != nil {
-		if errors.Is(err, syscall.EAGAIN) || errors.Is(err, syscall.EACCES) {
-			err = ErrInUse
-		}
-		return nil, id, errors.Join(err, lock.Close())
-	}
-	taken.dirs[id] = true
-	return lock, id, nil
-}
-
-// unlockDir gives the directory back.
-func unlockDir(lock *os.File, id dirID) error {
-	taken.Lock()
-	defer taken.Unlock()
-	delete(taken.dirs, id)
-	return lock.Close()
-}
-
-// dirID is a directory by whatever path.
-type dirID struct{ device, inode uint64 }
-
-// taken are the directories that this process has open.
-var taken = struct {
-	sync.Mutex
-	dirs map[dirID]bool
-}{dirs: map[dirID]bool{}}
