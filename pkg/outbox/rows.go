@@ -120,7 +120,7 @@ func (w *Writer) insert(ctx context.Context, tx taskstate.Tx, events []newEvent)
 			args = append(args, e.ID, e.Topic, e.Key, e.Payload, e.TraceParent, e.Created, e.Created)
 		}
 	}
-	if _, err := tx.ExecContext(ctx, query, args...); err != nil {
+	if err := (sqldb.Write{Part: sqldb.Part{Text: query, Args: args}}).Exec(ctx, tx); err != nil {
 		return fmt.Errorf("write %d events: %w", len(events), err)
 	}
 	return nil

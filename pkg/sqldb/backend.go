@@ -36,6 +36,9 @@ type Backend struct {
 	// Commit ends a transaction; nil: the statement COMMIT.
 	// It must not answer nil for a transaction that the server rolled back.
 	Commit func(ctx context.Context, conn *sql.Conn) error
+	// Expect is a statement that fails unless the one before it wrote what was expected; the server takes several in one text then, the last of
+	// which may be COMMIT, and runs none behind one that failed. nil: statements go one by one.
+	Expect func(w Write) Part
 	// Classify is asked for errors that ClassOf does not know by itself; known false: not an error of this driver.
 	Classify func(err error) (class Class, known bool)
 	// Arg turns an argument into the form that the driver stores right; nil: as it is.

@@ -3,7 +3,10 @@ package sqldb
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
+	"strings"
+	"time"
 
 	"github.com/millweir/millweir/pkg/taskstate"
 )
@@ -19,23 +22,111 @@ type runner interface {
 type session struct {
 	db *Database
 	on runner
+	// later are writes that go with the next statement, or with the COMMIT: one turn of client and server for all of them.
+	later   []Write
+	waiting int   // their bytes
+	failed  error // of what was to go before a statement that cannot carry an error
 }
 
-// Dialect is the database's.
-func (t *session) Dialect() string { return t.db.Dialect() }
+// Write is a statement of a transaction whose result nobody waits for.
+type Write struct {
+	Part
+	Rows int // that it must write; 0: all of its own, or it fails
+	// Until is when it must have ended by the database's clock, where Rows is given; zero: whenever. A database that runs statements one by
+	// one does not compare it.
+	Until time.Time
+}
 
-// ExecContext implements taskstate.Tx.
-func (t *session) ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error) {
-	if err := t.seen(query, false); err != nil {
-		return nil, err
+// maxWaiting bounds the bytes of writes that wait, well below what a server takes as one message.
+const maxWaiting = 1 << 20
+
+// size is about how many bytes a write has.
+func (w Write) size() int {
+	n := len(w.Text)
+	for _, a := range w.Args {
+		switch a := a.(type) {
+		case string:
+			n += len(a)
+		case []byte:
+			n += len(a)
+		}
 	}
+	return n
+}
+
+// Exec runs a write; fewer rows mean that a predicate did not hold, and ErrConflict. On MySQL it runs with the transaction's next statement
+// or its COMMIT, which then returns its error.
+func (w Write) Exec(ctx context.Context, tx taskstate.Tx) error {
+	if s, ok := tx.(*session); ok && s.db.backend.Expect != nil {
+		s.later = append(s.later, w)
+		if s.waiting += w.size(); s.waiting > maxWaiting {
+			return s.flush(ctx)
+		}
+		return nil
+	}
+	res, err := tx.ExecContext(ctx, w.Text, w.Args...)
+	if err != nil {
+		return err
+	}
+	if done, err := res.RowsAffected(); err != nil || w.Rows > 0 && done != int64(w.Rows) {
+		return fmt.Errorf("%d of %d: %w", done, w.Rows, errors.Join(ErrConflict, err))
+	}
+	return nil
+}
+
+// Flush runs the writes of a transaction that wait, for whoever must know that they are done.
+func Flush(ctx context.Context, tx taskstate.Tx) error {
+	if s, ok := tx.(*session); ok {
+		return s.flush(ctx)
+	}
+	return nil
+}
+
+// flush runs the writes that wait, in one text with what is given.
+func (t *session) flush(ctx context.Context, last ...Part) error {
+	if len(t.later) == 0 {
+		return nil
+	}
+	var all []Part
+	for _, w := range t.later {
+		if all = append(all, w.Part); w.Rows > 0 {
+			all = append(all, t.db.backend.Expect(w))
+		}
+	}
+	all = append(all, last...)
+	writes := t.later
+	t.later, t.waiting = nil, 0
+	for _, w := range writes {
+		if err := t.seen(w.Text, false); err != nil {
+			return err
+		}
+	}
+	var text strings.Builder
+	var args []any
+	for i, p := range all {
+		if i > 0 {
+			text.WriteString(";\n")
+		}
+		text.WriteString(p.Text)
+		args = append(args, p.Args...)
+	}
+	if _, err := t.exec(ctx, text.String(), args); err != nil {
+		return err
+	}
+	for _, w := range writes {
+		if err := t.seen(w.Text, true); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// exec runs a text.
+func (t *session) exec(ctx context.Context, query string, args []any) (sql.Result, error) {
 	span := t.statement(ctx, query)
 	res, err := t.on.ExecContext(ctx, Rebind(t.db.dialect(), query), t.args(args)...)
 	if span != nil {
 		rowsWritten(span, res, err)
-	}
-	if err == nil {
-		err = t.seen(query, true)
 	}
 	if err != nil && t.db.ClassOf(err) == Unique {
 		err = fmt.Errorf("%w: %w", taskstate.ErrUnique, err)
@@ -43,8 +134,29 @@ func (t *session) ExecContext(ctx context.Context, query string, args ...any) (s
 	return res, err
 }
 
+// Dialect is the database's.
+func (t *session) Dialect() string { return t.db.Dialect() }
+
+// ExecContext implements taskstate.Tx.
+func (t *session) ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error) {
+	if err := t.flush(ctx); err != nil {
+		return nil, err
+	}
+	if err := t.seen(query, false); err != nil {
+		return nil, err
+	}
+	res, err := t.exec(ctx, query, args)
+	if err == nil {
+		err = t.seen(query, true)
+	}
+	return res, err
+}
+
 // QueryContext implements taskstate.Tx.
 func (t *session) QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error) {
+	if err := t.flush(ctx); err != nil {
+		return nil, err
+	}
 	if err := t.seen(query, false); err != nil {
 		return nil, err
 	}
@@ -58,7 +170,12 @@ func (t *session) QueryContext(ctx context.Context, query string, args ...any) (
 
 // QueryRowContext implements taskstate.Tx.
 func (t *session) QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row {
-	_ = t.seen(query, false) // a Row cannot carry it; only Exec and Query are made to fail
+	if t.failed = t.flush(ctx); t.failed != nil { // a Row cannot carry it; the transaction ends with it
+		var end context.CancelFunc
+		ctx, end = context.WithCancel(ctx)
+		end()
+	}
+	_ = t.seen(query, false) // only Exec and Query are made to fail
 	span := t.statement(ctx, query)
 	row := t.on.QueryRowContext(ctx, Rebind(t.db.dialect(), query), t.args(args)...)
 	if span != nil {

@@ -174,6 +174,9 @@ func (d *Database) once(ctx context.Context, work func(ctx context.Context, tx t
 		}
 	}
 	commit, err := work(ctx, tx)
+	if tx.failed != nil {
+		err = tx.failed
+	}
 	if err == nil && commit {
 		err = crash.Fault("store.before_commit")
 	}
@@ -197,6 +200,15 @@ func (d *Database) once(ctx context.Context, work func(ctx context.Context, tx t
 
 // commit ends a transaction.
 func (d *Database) commit(ctx context.Context, tx *session, conn *sql.Conn) error {
+	if len(tx.later) > 0 {
+		if err := tx.seen("COMMIT", false); err != nil {
+			return err
+		}
+		if err := tx.flush(ctx, Part{Text: "COMMIT"}); err != nil {
+			return err
+		}
+		return tx.seen("COMMIT", true)
+	}
 	if d.backend.Commit == nil {
 		_, err := tx.ExecContext(ctx, "COMMIT")
 		return err
@@ -211,7 +223,8 @@ func (d *Database) commit(ctx context.Context, tx *session, conn *sql.Conn) erro
 }
 
 // rollback ends a transaction also when its context is over; false: the connection is not clean.
-func (d *Database) rollback(ctx context.Context, tx taskstate.Tx) bool {
+func (d *Database) rollback(ctx context.Context, tx *session) bool {
+	tx.later = nil
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), rollbackTime)
 	defer cancel()
 	_, err := tx.ExecContext(ctx, "ROLLBACK")

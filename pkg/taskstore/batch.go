@@ -13,7 +13,6 @@ import (
 	"github.com/millweir/millweir/pkg/sqldb"
 	"github.com/millweir/millweir/pkg/taskstate"
 	"github.com/millweir/millweir/pkg/taskstore/internal/call"
-	"github.com/millweir/millweir/pkg/taskstore/internal/statement"
 )
 
 // lockFunc locks the rows of a batch and returns them in id order (Sweep: in wake order) with the database's moment.
@@ -75,6 +74,9 @@ func (b *batch) work(ctx context.Context, tx taskstate.Tx) (bool, error) {
 		return false, fmt.Errorf("the rows were waited for: %w", sqldb.ErrConflict)
 	}
 	if b.onTransition != nil {
+		if err := sqldb.Flush(ctx, tx); err != nil {
+			return false, fmt.Errorf("update tasks: %w", err)
+		}
 		if err := b.onTransition(ctx, tx, m, b.applied()); err != nil {
 			return false, &alsoError{err}
 		}
@@ -163,7 +165,11 @@ func (b *batch) update(ctx context.Context, tx taskstate.Tx, m taskstate.DBClock
 	}
 	b.written.lease = b.leased.until
 	slices.SortFunc(changes, func(a, b changed) int { return strings.Compare(a.by.TaskID, b.by.TaskID) })
-	if err := statement.ExecAll(ctx, tx, len(changes), b.store.updateState(changes, b.written.at, m.Epoch, b.held)); err != nil {
+	state := sqldb.Write{Part: b.store.updateState(changes, b.written.at, m.Epoch, b.held), Rows: len(changes)}
+	if b.held {
+		state.Until = m.Now.Add(staleTime)
+	}
+	if err := state.Exec(ctx, tx); err != nil {
 		return fmt.Errorf("update tasks: %w", err)
 	}
 	say := slices.DeleteFunc(changes, func(c changed) bool { return !b.store.says(c) })
@@ -171,7 +177,7 @@ func (b *batch) update(ctx context.Context, tx taskstate.Tx, m taskstate.DBClock
 		return nil
 	}
 	for _, part := range bySize(say, changed.size) {
-		if err := statement.ExecAll(ctx, tx, len(part), b.store.updateBody(part)); err != nil {
+		if err := (sqldb.Write{Part: b.store.updateBody(part), Rows: len(part)}).Exec(ctx, tx); err != nil {
 			return fmt.Errorf("update bodies of tasks: %w", err)
 		}
 	}

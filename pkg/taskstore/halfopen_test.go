@@ -7,6 +7,7 @@ import (
 	"net"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -25,6 +26,22 @@ type relay struct {
 	links    []net.Conn // to the server
 	ends     []net.Conn // to the client
 	done     sync.WaitGroup
+	turns    atomic.Int64 // how often something came from a client
+}
+
+// counting counts what is read.
+type counting struct {
+	io.Reader
+	turns *atomic.Int64
+}
+
+// Read implements io.Reader.
+func (c counting) Read(p []byte) (int, error) {
+	n, err := c.Reader.Read(p)
+	if n > 0 {
+		c.turns.Add(1)
+	}
+	return n, err
 }
 
 func newRelay(t *testing.T, to string) *relay {
@@ -65,7 +82,7 @@ func (r *relay) link(client net.Conn) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.links, r.ends = append(r.links, server), append(r.ends, client)
-	r.done.Go(func() { _, _ = io.Copy(server, client) })
+	r.done.Go(func() { _, _ = io.Copy(server, counting{client, &r.turns}) })
 	r.done.Go(func() { _, _ = io.Copy(client, server) })
 }
 
@@ -79,17 +96,62 @@ func (r *relay) forget() {
 	r.links = nil
 }
 
+// behindRelay is a store on MariaDB behind a relay.
+func behindRelay(t *testing.T, cfg taskstore.Config) (*taskstore.Store, *relay) {
+	t.Helper()
+	dsn, err := driver.ParseDSN(labserver.MySQLDatabase(t))
+	require.NoError(t, err)
+	r := newRelay(t, dsn.Addr)
+	dsn.Addr, dsn.Net = r.addr, "tcp"
+	cfg.MySQLDSN = dsn.FormatDSN()
+	return migrated(t, cfg), r
+}
+
+// A transaction asks once for what it needs to know, and sends all that it writes with its COMMIT: each further turn would be
+// paid by every task with the way to the server and back.
+func TestWritesGoWithTheirCommit(t *testing.T) {
+	t.Parallel()
+	s, r := behindRelay(t, taskstore.Config{MaxOpen: 1})
+	s.TrustLocks()
+	claimed(t, s, idA) // the process has its number, and the pool its connection
+	turns := func(what string, f func()) {
+		t.Helper()
+		before := r.turns.Load()
+		f()
+		require.Equal(t, int64(2), r.turns.Load()-before, what)
+	}
+	turns("submit", func() {
+		_, err := s.Submit(t.Context(), func(context.Context, taskstate.Tx, taskstate.DBClock) ([]taskstate.NewTask, error) {
+			return []taskstate.NewTask{newTask(idB)}, nil
+		})
+		require.NoError(t, err)
+	})
+	turns("claim", func() {
+		outs, err := s.Apply(t.Context(), taskstate.Batch{IDs: []string{idB}, Scope: taskstate.System(), Decide: taskstate.Each(claim)})
+		require.NoError(t, err)
+		require.Equal(t, taskstate.StatusRunning, outs[0].After.Status)
+	})
+	m, err := s.Moment(t.Context())
+	require.NoError(t, err)
+	held, err := s.GetMany(t.Context(), taskstate.System(), []string{idB})
+	require.NoError(t, err)
+	beats := []taskstate.Beat{{TaskID: idB, Token: taskstate.Token{Fence: held[0].Fence, Epoch: m.Epoch}}}
+	turns("finish", func() {
+		var asked [][]taskstate.Task
+		_, err := s.Apply(t.Context(), heldBatch(beats, held, &asked))
+		require.NoError(t, err)
+	})
+	requireEnded(t, s, idB)
+}
+
 // Found by the drill main-halfopen: after a firewall had forgotten all connections, each statement waited out its limit on
 // one dead connection of the pool after the other.
 func TestOneTimeoutEmptiesAPoolOfDeadConnections(t *testing.T) {
 	t.Parallel()
 	const idle = 6
-	cfg, err := driver.ParseDSN(labserver.MySQLDatabase(t))
-	require.NoError(t, err)
-	r := newRelay(t, cfg.Addr)
-	cfg.Addr, cfg.Net = r.addr, "tcp"
-	s := migrated(t, taskstore.Config{MySQLDSN: cfg.FormatDSN(), MaxOpen: idle, Timeout: 5 * time.Second})
+	s, r := behindRelay(t, taskstore.Config{MaxOpen: idle, Timeout: 5 * time.Second})
 	conns := make([]*sql.Conn, 2*idle)
+	var err error
 	for i := range conns {
 		pool := s.DB()
 		if i < idle {

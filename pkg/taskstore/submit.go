@@ -45,7 +45,6 @@ type submission struct {
 	tasks   []taskstate.NewTask
 	moment  taskstate.DBClock
 	out     []taskstate.Task
-	unique  int
 	events  int // messages that the outbox wrote
 }
 
@@ -53,8 +52,20 @@ type submission struct {
 // A unique key of prepare's own rows that another call took at the same moment makes prepare run again, up to 3 times.
 func (s *Store) Submit(ctx context.Context, prepare taskstate.PrepareFunc) ([]taskstate.Task, error) {
 	sub := &submission{store: s, prepare: prepare, callID: newCallID()}
-	if err := s.Run(ctx, sqldb.Call{Name: "submit", What: "submit", Work: sub.work, Resolve: sub.resolve}); err != nil {
-		return nil, err
+	for try := 0; ; try++ {
+		err := s.Run(ctx, sqldb.Call{Name: "submit", What: "submit", Work: sub.work, Resolve: sub.resolve})
+		if err == nil {
+			break
+		}
+		if s.ClassOf(err) != sqldb.Unique {
+			return nil, err
+		}
+		if m := err.Error(); strings.Contains(m, keyIndex) || strings.Contains(m, keyColumns) {
+			return nil, fmt.Errorf("submit: %w", taskstate.ErrDuplicateKey)
+		}
+		if try == maxUniqueRetries {
+			return nil, err
+		}
 	}
 	s.rang(sub.events)
 	return sub.out, nil
@@ -69,10 +80,6 @@ func (b *submission) work(ctx context.Context, tx taskstate.Tx) (bool, error) {
 	}
 	b.moment = m
 	if b.tasks, err = b.prepare(ctx, tx, m); err != nil {
-		if b.store.ClassOf(err) == sqldb.Unique && b.unique < maxUniqueRetries {
-			b.unique++
-			return false, &againError{err}
-		}
 		return false, err
 	}
 	if len(b.tasks) == 0 {
@@ -110,37 +117,15 @@ func (b *submission) insert(ctx context.Context, tx taskstate.Tx) error {
 	}
 	for chunk := range slices.Chunk(batch, statement.MaxRows) {
 		for _, part := range bySize(chunk, func(t *task) int { return len(t.Payload) + len(t.FilePath) }) {
-			if err := b.insertRows(ctx, tx, part); err != nil {
-				return err
+			for _, insert := range b.store.insertStatements(part, b.moment.Now) {
+				if err := (sqldb.Write{Part: insert}).Exec(ctx, tx); err != nil {
+					return fmt.Errorf("insert tasks: %w", err)
+				}
 			}
 		}
 	}
 	for part := range slices.Chunk(log, statement.MaxRows) {
 		if err := b.store.calls().Insert(ctx, tx, part, call.Head{ID: b.callID, Epoch: b.moment.Epoch, At: b.moment.Now}); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// insertRows writes the tasks.
-func (b *submission) insertRows(ctx context.Context, tx taskstate.Tx, batch []*task) error {
-	err := b.insertAt(ctx, tx, batch)
-	if err == nil {
-		return nil
-	}
-	if b.store.ClassOf(err) == sqldb.Unique {
-		if m := err.Error(); strings.Contains(m, keyIndex) || strings.Contains(m, keyColumns) {
-			return fmt.Errorf("insert tasks: %w", taskstate.ErrDuplicateKey)
-		}
-	}
-	return fmt.Errorf("insert tasks: %w", err)
-}
-
-// insertAt runs the statements; their instant is the transaction's moment, so that nothing has to be read back.
-func (b *submission) insertAt(ctx context.Context, tx taskstate.Tx, batch []*task) error {
-	for _, insert := range b.store.insertStatements(batch, b.moment.Now) {
-		if _, err := tx.ExecContext(ctx, insert.Text, insert.Args...); err != nil {
 			return err
 		}
 	}
@@ -153,23 +138,17 @@ func (b *submission) resolve(ctx context.Context, tx taskstate.Tx) (bool, error)
 	if len(b.tasks) == 0 {
 		return false, nil
 	}
-	err := b.insertAt(ctx, tx, []*task{&b.tasks[0].Task})
-	switch {
-	case err == nil:
-		return false, nil // and rolled back
-	case b.store.ClassOf(err) == sqldb.Unique:
-		return true, nil
+	for _, insert := range b.store.insertStatements([]*task{&b.tasks[0].Task}, b.moment.Now) {
+		_, err := tx.ExecContext(ctx, insert.Text, insert.Args...)
+		if err != nil && b.store.ClassOf(err) == sqldb.Unique {
+			return true, nil
+		}
+		if err != nil {
+			return false, err
+		}
 	}
-	return false, err
+	return false, nil // and rolled back
 }
-
-// againError makes the transaction run again.
-type againError struct{ cause error }
-
-func (e *againError) Error() string { return e.cause.Error() }
-
-// Unwrap also returns sqldb.ErrConflict, which classOf takes for a reason to run again.
-func (e *againError) Unwrap() []error { return []error{sqldb.ErrConflict, e.cause} }
 
 // validate refuses a task that not every dialect could keep as it is.
 func validate(t taskstate.NewTask) error {

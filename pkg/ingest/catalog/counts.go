@@ -72,7 +72,7 @@ func (a *Catalog) Count(ctx context.Context, tx taskstate.Tx, c Counts) error {
 
 func (a *Catalog) putCounts(ctx context.Context, tx taskstate.Tx, statement string, c Counts) error {
 	for some := range slices.Chunk(c.params(), PageSize*countColumns) {
-		if _, err := tx.ExecContext(ctx, a.q.Rows(statement, len(some)/countColumns), some...); err != nil {
+		if err := (sqldb.Write{Part: sqldb.Part{Text: a.q.Rows(statement, len(some)/countColumns), Args: some}}).Exec(ctx, tx); err != nil {
 			return fmt.Errorf("count documents: %w", err)
 		}
 	}

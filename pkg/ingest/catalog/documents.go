@@ -99,7 +99,8 @@ func (a *Catalog) InsertVersions(ctx context.Context, tx taskstate.Tx, m tasksta
 		params    []any
 	}{{"VersionsInsert", 13, versions}, {"MetadataInsert", 5, metadata}} {
 		for some := range slices.Chunk(rows.params, PageSize*rows.columns) {
-			if _, err := tx.ExecContext(ctx, a.q.Rows(rows.statement, len(some)/rows.columns), some...); err != nil {
+			insert := sqldb.Part{Text: a.q.Rows(rows.statement, len(some)/rows.columns), Args: some}
+			if err := (sqldb.Write{Part: insert}).Exec(ctx, tx); err != nil {
 				return fmt.Errorf("%s: %w", rows.statement, err)
 			}
 		}

@@ -111,8 +111,7 @@ func (r *acceptRun) insert(ctx context.Context, name string, rows int, params []
 	if rows == 0 {
 		return nil
 	}
-	_, err := r.tx.ExecContext(ctx, r.app.q.Rows(name, rows), params...)
-	return err
+	return sqldb.Write{Part: sqldb.Part{Text: r.app.q.Rows(name, rows), Args: params}}.Exec(ctx, r.tx)
 }
 
 // task is the task of an upload that is written.
@@ -189,9 +188,8 @@ func (r *acceptRun) renew(ctx context.Context, w *acceptWork, counts catalog.Cou
 	d, f, was := &w.got.document, w.u.File, w.got.document.Status
 	d.SHA256, w.u.Parent = f.SHA256, d.Parent
 	same := r.findBy(*d)
-	_, err := r.tx.ExecContext(ctx, r.app.q.Get("DocumentUpload"),
-		f.Name, f.MediaType, f.Bytes, f.SHA256, same, w.got.taskID, r.m.Now, w.title(), w.u.Metadata.Null(), d.ID)
-	if err != nil {
+	upload := r.app.q.Part("DocumentUpload", f.Name, f.MediaType, f.Bytes, f.SHA256, same, w.got.taskID, r.m.Now, w.title(), w.u.Metadata.Null(), d.ID)
+	if err := (sqldb.Write{Part: upload}).Exec(ctx, r.tx); err != nil {
 		return fmt.Errorf("count upload of document %s: %w", d.ID, err)
 	}
 	d.FileName, d.MediaType, d.Bytes = f.Name, f.MediaType, f.Bytes

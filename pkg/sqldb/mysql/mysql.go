@@ -110,27 +110,52 @@ func open(cfg *driver.Config, pool sqldb.PoolSize) (*sqldb.Backend, error) {
 	if cfg.Collation == "" {
 		cfg.Collation = "utf8mb4_bin"
 	}
+	several := cfg.Clone()
+	several.MultiStatements = true // a transaction's writes go with its COMMIT (sqldb.Write)
+	db, err := connect(cfg, pool)
+	if err != nil {
+		return nil, err
+	}
+	// A transaction begins with its first statement: one round trip less for each.
+	tx, err := connect(several, pool, "SET SESSION autocommit = 0")
+	if err != nil {
+		return nil, err
+	}
+	beats, err := connect(cfg, pool.ForBeats(), fmt.Sprintf("SET SESSION innodb_lock_wait_timeout = %d", int(sqldb.BeatLock.Seconds())))
+	if err != nil {
+		return nil, err
+	}
+	return &sqldb.Backend{
+		Dialect: sqldb.MySQL, Tx: tx, DB: db, Reads: db, Beats: beats,
+		Expect: expect, Classify: classify, Inspect: inspect, MaxIdle: pool.MaxIdle,
+	}, nil
+}
+
+// connect makes a pool whose connections are set up by more statements.
+func connect(cfg *driver.Config, pool sqldb.PoolSize, more ...string) (*sql.DB, error) {
 	connector, err := driver.NewConnector(cfg)
 	if err != nil {
 		return nil, fmt.Errorf("mysql %s: %w", cfg.Addr, err)
 	}
-	silence := fmt.Sprintf("SET SESSION wait_timeout = %d", int(pool.Silence.Seconds()))
-	setUp := sqldb.Checked(sqldb.SetUp(connector, append([]string{silence}, setUp...)...), largeStatements)
+	first := append([]string{fmt.Sprintf("SET SESSION wait_timeout = %d", int(pool.Silence.Seconds()))}, setUp...)
+	made := sqldb.Checked(sqldb.SetUp(connector, first...), largeStatements)
 	if !pool.AllowUnsafe {
-		setUp = sqldb.Guard(setUp, inspect)
+		made = sqldb.Guard(made, inspect)
 	}
-	db := sql.OpenDB(setUp)
+	db := sql.OpenDB(sqldb.SetUp(made, more...))
 	pool.Apply(db)
-	// A transaction begins with its first statement: one round trip less for each.
-	tx := sql.OpenDB(sqldb.SetUp(setUp, "SET SESSION autocommit = 0"))
-	pool.Apply(tx)
-	lock := fmt.Sprintf("SET SESSION innodb_lock_wait_timeout = %d", int(sqldb.BeatLock.Seconds()))
-	beats := sql.OpenDB(sqldb.SetUp(setUp, lock))
-	pool.ForBeats().Apply(beats)
-	return &sqldb.Backend{
-		Dialect: sqldb.MySQL, Tx: tx, DB: db, Reads: db, Beats: beats,
-		Classify: classify, Inspect: inspect, MaxIdle: pool.MaxIdle,
-	}, nil
+	return db, nil
+}
+
+// numberOutOfRange is the error of expect's statement.
+const numberOutOfRange = 1690
+
+// expect implements sqldb.Backend.
+func expect(w sqldb.Write) sqldb.Part {
+	if w.Until.IsZero() {
+		return sqldb.Part{Text: "SET @kept = 9223372036854775807 + (ROW_COUNT() <> ?)", Args: []any{w.Rows}}
+	}
+	return sqldb.Part{Text: "SET @kept = 9223372036854775807 + (ROW_COUNT() <> ? OR NOW(6) >= ?)", Args: []any{w.Rows, w.Until}}
 }
 
 // leastPacket is more than the largest statement: 4 MiB of text (packages taskstore, outbox and pipeline), twice as long when each
@@ -159,7 +184,8 @@ func classify(err error) (sqldb.Class, bool) {
 		return sqldb.Other, false
 	}
 	switch e.Number {
-	case 1213, // deadlock
+	case numberOutOfRange, // rows are not as they were read
+		1213,       // deadlock
 		1205, 3572, // lock wait timeout; NOWAIT on MySQL 8
 		3101, // Group Replication found a conflict, and rolled back
 		1020: // row changed since it was read (innodb_snapshot_isolation)

@@ -119,7 +119,7 @@ func EachOwned(text string, f func(Owned)) {
 func (s Store) count(ctx context.Context, tx taskstate.Tx, n counts) error {
 	for _, status := range slices.Sorted(maps.Keys(n.all)) {
 		if add := n.all[status]; status != "" && add != 0 {
-			if err := statement.ExecAll(ctx, tx, 1, sqldb.Part{Text: s.Queries.Get("CountAdd"), Args: []any{add, string(status)}}); err != nil {
+			if err := (sqldb.Write{Part: s.Queries.Part("CountAdd", add, string(status)), Rows: 1}).Exec(ctx, tx); err != nil {
 				return fmt.Errorf("count tasks: %w", err)
 			}
 		}

@@ -80,11 +80,17 @@ func (s Store) insertKind(ctx context.Context, tx taskstate.Tx, log []Row, head 
 		head.ID, orNull(string(first.From)), string(first.To), string(first.Reason), head.Epoch, first.Actor, first.Attempts, first.Crashes, first.Fence, timeOrNull(first.Lease), wakes(log, head.At), len(log), ids, head.At, owners(log),
 	}
 	if first.Reason == Silent {
-		_, err := tx.ExecContext(ctx, s.Queries.Get("Call"), args...)
-		return err
+		return sqldb.Write{Part: s.Queries.Part("Call", args...)}.Exec(ctx, tx)
 	}
-	if s.Dialect() == string(sqldb.Postgres) {
-		return statement.ExecAll(ctx, tx, len(log), s.logArrays(log, args))
+	switch sqldb.Dialect(s.Dialect()) {
+	case sqldb.Postgres:
+		return sqldb.Write{Part: s.logArrays(log, args), Rows: len(log)}.Exec(ctx, tx)
+	case sqldb.MySQL:
+		if err := (sqldb.Write{Part: s.Queries.Part("Call", args...)}).Exec(ctx, tx); err != nil {
+			return err
+		}
+		return sqldb.Write{Part: s.Queries.Bind("Log", logValues(log))}.Exec(ctx, tx)
+	case sqldb.SQLite:
 	}
 	res, err := tx.ExecContext(ctx, s.Queries.Get("Call"), args...)
 	if err != nil {
@@ -94,10 +100,7 @@ func (s Store) insertKind(ctx context.Context, tx taskstate.Tx, log []Row, head 
 	if err != nil {
 		return err
 	}
-	if s.Dialect() == string(sqldb.MySQL) {
-		return statement.ExecAll(ctx, tx, len(log), s.Queries.Bind("Log", logValues(log, no)))
-	}
-	return statement.ExecAll(ctx, tx, len(log), s.Queries.Part("Log", no, logRows(log)))
+	return sqldb.Write{Part: s.Queries.Part("Log", no, logRows(log)), Rows: len(log)}.Exec(ctx, tx)
 }
 
 // wakes is when a call wakes: with the first of its tasks, or at once to be counted; one that counts nothing need not.
@@ -173,9 +176,9 @@ func (s Store) logArrays(log []Row, args []any) sqldb.Part {
 	return s.Queries.Bind("Log", sqldb.Parts{"columns": rows.List(""), "values": rows.List("c."), "rows": rows.Rows()}, args...)
 }
 
-// logValues are the rows as MySQL takes them, with the columns in which one of them says something: the server reads each word,
-// and that was a third of its time.
-func logValues(log []Row, no int64) sqldb.Parts {
+// logValues are the rows as MySQL takes them behind their call's row, whose number it knows, with the columns in which one of them says
+// something: the server reads each word, and that was a third of its time.
+func logValues(log []Row) sqldb.Parts {
 	own := make([][len(ownColumns)]any, len(log))
 	columns, rows := &statement.Pieces{}, &statement.Pieces{}
 	var says [len(ownColumns)]bool
@@ -194,7 +197,7 @@ func logValues(log []Row, no int64) sqldb.Parts {
 		if i > 0 {
 			rows.Text.WriteByte(',')
 		}
-		fmt.Fprintf(&rows.Text, "(0x%s,%d", strings.ReplaceAll(log[i].ID, "-", ""), no)
+		rows.SQL("(0x" + strings.ReplaceAll(log[i].ID, "-", "") + ",LAST_INSERT_ID()")
 		for n, v := range own[i] {
 			switch {
 			case !says[n]:

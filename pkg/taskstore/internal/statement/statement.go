@@ -1,18 +1,15 @@
 // Package statement writes what is different for each row of a batch into statements: as pieces of text with arguments, as
-// one JSON array, or as one array a column. It runs statements that write a known number of rows.
+// one JSON array, or as one array a column.
 package statement
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"strconv"
 	"strings"
 
 	"github.com/millweir/millweir/pkg/sqldb"
-	"github.com/millweir/millweir/pkg/taskstate"
 )
 
 // MaxRows is the most rows of one transaction; larger batches are cut into several, so that locks are held for a bounded
@@ -88,18 +85,6 @@ func As[T any](p any) T {
 		panic(fmt.Sprintf("taskstore: a column has a %T where a %T is needed", p, v))
 	}
 	return v
-}
-
-// ExecAll runs a statement that writes n rows; fewer mean that a predicate did not hold.
-func ExecAll(ctx context.Context, tx taskstate.Tx, n int, p sqldb.Part) error {
-	res, err := tx.ExecContext(ctx, p.Text, p.Args...)
-	if err != nil {
-		return err
-	}
-	if done, err := res.RowsAffected(); err != nil || done != int64(n) {
-		return fmt.Errorf("%d of %d: %w", done, n, errors.Join(sqldb.ErrConflict, err))
-	}
-	return nil
 }
 
 // RawIDs are ids as the narrow tables keep them.
