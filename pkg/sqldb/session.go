@@ -37,8 +37,8 @@ type Write struct {
 	Until time.Time
 }
 
-// maxWaiting bounds the bytes of writes that wait, well below what a server takes as one message.
-const maxWaiting = 1 << 20
+// maxWaiting bounds the bytes of writes that wait: MariaDB keeps what is left of a text for each of its statements, so long ones go alone.
+const maxWaiting = 16 << 10
 
 // size is about how many bytes a write has.
 func (w Write) size() int {
@@ -57,12 +57,12 @@ func (w Write) size() int {
 // Exec runs a write; fewer rows mean that a predicate did not hold, and ErrConflict. On MySQL it runs with the transaction's next statement
 // or its COMMIT, which then returns its error.
 func (w Write) Exec(ctx context.Context, tx taskstate.Tx) error {
-	if s, ok := tx.(*session); ok && s.db.backend.Expect != nil {
+	if s, ok := tx.(*session); ok && s.db.backend.Expect != nil && w.size() <= maxWaiting {
 		s.later = append(s.later, w)
-		if s.waiting += w.size(); s.waiting > maxWaiting {
-			return s.flush(ctx)
+		if s.waiting += w.size(); s.waiting <= maxWaiting {
+			return nil
 		}
-		return nil
+		return s.flush(ctx)
 	}
 	res, err := tx.ExecContext(ctx, w.Text, w.Args...)
 	if err != nil {

@@ -40,7 +40,6 @@ const (
 //	@name(word)    a name that MySQL or a later MariaDB reserves
 //	@rawid(text)   the text of a UUID as narrow tables keep it: 16 bytes, uuid or (SQLite) the text
 //	@textid(raw)   such a key as text
-//	@delivery(raw) the name of a delivery as states keep it, as text
 //	@owner(number) the owner of a lease, "process/call", as states keep it; empty: none
 //	@include(Name) the text of another statement
 //	@json(a text, b bigint)
@@ -85,18 +84,17 @@ var templates = map[Dialect]map[string]string{
 		"in": "(NOW(6) + INTERVAL § MICROSECOND)", "force": "FORCE INDEX (§)", "name": "`§`", "rawid": "UNHEX(REPLACE(§, '-', ''))",
 		"textid":      "LOWER(CONCAT_WS('-', HEX(SUBSTR(§, 1, 4)), HEX(SUBSTR(§, 5, 2)), HEX(SUBSTR(§, 7, 2)), HEX(SUBSTR(§, 9, 2)), HEX(SUBSTR(§, 11))))",
 		"forupdateof": "FOR UPDATE", "skiplockedof": "FOR UPDATE SKIP LOCKED",
-		"delivery": "CASE § WHEN X'FFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFF' THEN '' ELSE REPLACE(REPLACE(REPLACE(REPLACE(REPLACE(TRIM(TRAILING 'F' FROM HEX(§)), 'A', '-'), 'B', ':'), 'C', 'k'), 'D', '.'), 'E', '/') END",
-		"owner":    ownerText,
+		"owner": ownerText,
 	},
 	Postgres: {
 		"in": "(statement_timestamp() + CAST(§ AS bigint) * INTERVAL '1 microsecond')", "force": "", "name": "§",
 		"rawid": "CAST(§ AS uuid)", "textid": "CAST(§ AS text)",
 		"forupdateof": "FOR UPDATE OF §", "skiplockedof": "FOR UPDATE OF § SKIP LOCKED",
-		"delivery": "§", "owner": ownerText,
+		"owner": ownerText,
 	},
 	SQLite: {
 		"in": "mw_add(mw_now(), §)", "force": "", "name": "§", "rawid": "§", "textid": "§", "forupdateof": "", "skiplockedof": "",
-		"delivery": "§", "owner": ownerText,
+		"owner": ownerText,
 	},
 }
 

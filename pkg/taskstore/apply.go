@@ -158,7 +158,8 @@ func (s *Store) lockIDs(ctx context.Context, tx taskstate.Tx, ids []string, scop
 	return s.lockRows(ctx, tx, len(ids), s.queries.Bind("Lock", sqldb.Parts{"list": sqldb.List(s.rawIDs(ids)), "scope": s.scope(scope)}))
 }
 
-// lockRows runs a locking statement whose rows, at most n, begin with clock and epoch.
+// lockRows runs a locking statement whose rows, at most n, begin with clock and epoch. It reads states as they are kept: who owns one, and
+// until when, is asked for where one has an owner. To say it in the statement itself took two fifths of the time of most claims.
 func (s *Store) lockRows(ctx context.Context, tx taskstate.Tx, n int, lock sqldb.Part) (taskstate.DBClock, []taskstate.Task, error) {
 	var m taskstate.DBClock
 	var now taskstate.DBTime
@@ -167,7 +168,7 @@ func (s *Store) lockRows(ctx context.Context, tx taskstate.Tx, n int, lock sqldb
 		return m, nil, fmt.Errorf("lock tasks: %w", err)
 	}
 	m.Now = now.Time
-	return m, tasks, nil
+	return m, tasks, s.ownersOf(ctx, tx, tasks)
 }
 
 // scope is the owner's predicate.
@@ -249,16 +250,14 @@ func (s *Store) lapsed(ctx context.Context, tx taskstate.Tx, tasks []taskstate.T
 	if len(held) == 0 {
 		return tasks, nil
 	}
-	found := map[string]int{}
-	list := sqldb.Parts{"list": sqldb.List(s.rawIDs(held))}
-	for n, query := range [2]sqldb.Part{s.queries.Bind("WithWorker", list), s.queries.Bind("Lapsed", list, until)} {
-		ids, err := sqldb.Texts(ctx, tx, query.Text, query.Args...)
-		if err != nil {
-			return nil, fmt.Errorf("lock whose lease has ended: %w", err)
-		}
-		for _, id := range ids {
-			found[id] = n + 1
-		}
+	query := s.queries.Bind("Lapsed", sqldb.Parts{"list": sqldb.List(s.rawIDs(held))}, until)
+	lapsed, err := sqldb.Texts(ctx, tx, query.Text, query.Args...)
+	if err != nil {
+		return nil, fmt.Errorf("lock whose lease has ended: %w", err)
 	}
-	return slices.DeleteFunc(tasks, func(t taskstate.Task) bool { return found[t.ID] == 1 }), nil
+	slices.Sort(lapsed)
+	return slices.DeleteFunc(tasks, func(t taskstate.Task) bool {
+		_, has := slices.BinarySearch(lapsed, t.ID)
+		return t.LeaseOwner != "" && !has
+	}), nil
 }

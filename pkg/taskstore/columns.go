@@ -110,14 +110,15 @@ type reader struct {
 	numbers []int64
 	times   []taskstate.DBTime
 	words   map[string]string
+	packed  bool // the names of deliveries are
 }
 
 // newReader makes a reader, and the places for Scan in the columns' order.
-func newReader(columns []column) (*reader, []any) {
+func newReader(columns []column, packed bool) (*reader, []any) {
 	n := len(columns)
 	r := &reader{
 		columns: columns, texts: make([]sql.RawBytes, n), numbers: make([]int64, n), times: make([]taskstate.DBTime, n),
-		words: map[string]string{},
+		words: map[string]string{}, packed: packed,
 	}
 	targets := make([]any, n)
 	for i, c := range columns {
@@ -156,7 +157,10 @@ func (r *reader) put(t *task) {
 
 // text is the i-th column's text.
 func (r *reader) text(i int) string {
-	if k := r.columns[i].kind; k != word && k != sharedOrNull && k != owner {
+	switch k := r.columns[i].kind; {
+	case k == digits && r.packed:
+		return unpacked(r.texts[i])
+	case k != word && k != sharedOrNull && k != owner:
 		return string(r.texts[i])
 	}
 	if w, known := r.words[string(r.texts[i])]; known {
@@ -264,7 +268,7 @@ func (c column) argument(p any) any {
 }
 
 // A delivery's name has few kinds of characters. MySQL keeps two of them in a byte, so that a state is narrow and of constant
-// width; statements turn them back into text (@delivery in pkg/sqldb).
+// width.
 
 const (
 	deliveryChars = "0123456789-:k./"
@@ -295,4 +299,17 @@ func nibble(name string, i int) byte {
 		return noChar
 	}
 	return byte(strings.IndexByte(deliveryChars, name[i])) //nolint:gosec // checkDelivery: it is one of 15
+}
+
+// unpacked is the name that packed was given.
+func unpacked(raw []byte) string {
+	out := make([]byte, 0, maxDelivery)
+	for i := range 2 * len(raw) {
+		n := raw[i/2] >> (4 * (1 - i%2)) & noChar
+		if n == noChar {
+			break
+		}
+		out = append(out, deliveryChars[n])
+	}
+	return string(out)
 }

@@ -82,6 +82,56 @@ func (w *workers) set(epoch int64, process string, row worker, shortened bool) {
 	w.named[process] = row
 }
 
+// ownersOf puts into states, as they are kept, the names of their owners and when their leases end (as Columns does in a list).
+func (s *Store) ownersOf(ctx context.Context, tx taskstate.Tx, tasks []taskstate.Task) error {
+	type process struct {
+		name  string
+		until taskstate.DBTime
+	}
+	found := map[int64]process{}
+	numbers := make([]int64, len(tasks))
+	var list []int64
+	for i, t := range tasks {
+		n, err := strconv.ParseInt(t.LeaseOwner, 10, 64)
+		if err != nil {
+			return fmt.Errorf("task %s: its owner: %w", t.ID, err)
+		}
+		numbers[i] = n
+		if _, known := found[n>>callBits]; n != 0 && !known {
+			found[n>>callBits] = process{}
+			list = append(list, n>>callBits)
+		}
+	}
+	if len(list) > 0 {
+		query := s.queries.Bind("WorkersNumbered", sqldb.Parts{"list": sqldb.List(list)})
+		err := sqldb.Each(ctx, tx, func(rows *sql.Rows) error {
+			var no int64
+			var p process
+			err := rows.Scan(&no, &p.name, &p.until)
+			found[no] = p
+			return err
+		}, query.Text, query.Args...)
+		if err != nil {
+			return fmt.Errorf("read who owns tasks: %w", err)
+		}
+	}
+	for i := range tasks {
+		t, p := &tasks[i], found[numbers[i]>>callBits]
+		if t.LeaseOwner = ""; p.name != "" {
+			t.LeaseOwner = ownerOf(p.name, numbers[i])
+		}
+		switch {
+		case t.Status == taskstate.StatusSucceeded:
+			t.WakeAt = time.Time{}
+		case t.Status == taskstate.StatusRunning && numbers[i] != 0 && p.name != "":
+			t.WakeAt = p.until.Time
+		case t.Status == taskstate.StatusRunning && numbers[i] != 0:
+			t.WakeAt = t.UpdatedAt
+		}
+	}
+	return nil
+}
+
 // parseOwner cuts an owner into its process and its call.
 func parseOwner(owner string) (process string, call int64, err error) {
 	process, text, _ := strings.Cut(owner, "/")

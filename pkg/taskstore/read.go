@@ -59,7 +59,7 @@ func read[T any](ctx context.Context, s *Store, what string, f func(ctx context.
 // readTasks reads all rows of a query; head takes the columns that stand before the task's, the same in each row.
 // Room is made for n rows at once.
 func (s *Store) readTasks(ctx context.Context, tx taskstate.Tx, n int, query sqldb.Part, head ...any) ([]taskstate.Task, error) {
-	r, targets := newReader(s.columns)
+	r, targets := newReader(s.columns, s.mysql())
 	targets = append(head, targets...)
 	out := make([]taskstate.Task, 0, n)
 	err := sqldb.Each(ctx, tx, func(rows *sql.Rows) error {

@@ -56,7 +56,7 @@ func (c column) jsonType() string {
 
 // loadQueries reads the statements of a dialect and makes those parts of them that name the columns.
 func loadQueries(dialect string, columns []column) sqldb.Queries {
-	var all, guards, names, values []string
+	var all, locked, guards, names, values []string
 	rows, assigned := [2][]string{{"id text"}, {"id text"}}, [2][]string{} // of the state, of the body
 	for _, c := range columns {
 		table, n := "t.", 0
@@ -67,14 +67,10 @@ func loadQueries(dialect string, columns []column) sqldb.Queries {
 		if c.name == wakeAt {
 			read = "@include(WakesAt)"
 		}
-		switch c.kind {
-		case owner:
+		if c.kind == owner {
 			read = "@owner(" + read + ")"
-		case digits:
-			read = "@delivery(" + read + ")"
-		case text, word, nullable, sharedOrNull, number, instant, nullableInstant:
 		}
-		all = append(all, read)
+		all, locked = append(all, read), append(locked, table+c.name)
 		if c.change != nil {
 			rows[n] = append(rows[n], c.name+" "+c.jsonType())
 			assigned[n] = append(assigned[n], c.name+" = "+strings.ReplaceAll(assignments[c.kind], "§", c.name))
@@ -93,7 +89,7 @@ func loadQueries(dialect string, columns []column) sqldb.Queries {
 		}
 	}
 	parts := sqldb.Queries{
-		"Columns": strings.Join(all, ", "), "Changed": strings.Join(rows[0], ", "), "Assignments": strings.Join(assigned[0], ",\n  "),
+		"Columns": strings.Join(all, ", "), "Locked": strings.Join(locked, ", "), "Changed": strings.Join(rows[0], ", "), "Assignments": strings.Join(assigned[0], ",\n  "),
 		"Guards": strings.Join(guards, " AND "), "Said": strings.Join(rows[1], ", "), "Sayings": strings.Join(assigned[1], ",\n  "),
 		"Made": strings.Join(names, ", "), "MadeTypes": strings.Join(values, ", "),
 	}

@@ -6,10 +6,14 @@
 AND b.user_id = ?
 
 -- The primary key is forced: on a small table the server would read all of it, and lock or wait for rows of others.
--- name: Lock
-SELECT @now, (SELECT value FROM timeline WHERE id = 1), @include(Columns)
-FROM ingest_task_state t @force(PRIMARY)
+-- States with their bodies, each found by its key.
+-- name: WithBody
+ingest_task_state t @force(PRIMARY)
 @thenjoin ingest_task_body b @force(PRIMARY) ON b.id = @textid(t.id)
+
+-- name: Lock
+SELECT @now, (SELECT value FROM timeline WHERE id = 1), @include(Locked)
+FROM @include(WithBody)
 WHERE t.id IN (@list) @scope
 ORDER BY t.id
 @forupdateof(t)
@@ -83,9 +87,8 @@ ON CONFLICT (user_id, knowledge_base_id, status) DO UPDATE SET n = ingest_task_o
 
 -- The states that a sweep found, where they still wake by then and nobody has locked them.
 -- name: Sweep
-SELECT @now, (SELECT value FROM timeline WHERE id = 1), @include(Columns)
-FROM ingest_task_state t @force(PRIMARY)
-@thenjoin ingest_task_body b @force(PRIMARY) ON b.id = @textid(t.id)
+SELECT @now, (SELECT value FROM timeline WHERE id = 1), @include(Locked)
+FROM @include(WithBody)
 WHERE t.id IN (@list) AND t.status = ? AND @include(WakesAt) < ?
 ORDER BY t.id
 @skiplockedof(t)
@@ -98,11 +101,11 @@ FROM ingest_task_state t @force(PRIMARY)
 WHERE t.id IN (@list) AND w.lease_until < ?
 @skiplockedof(w)
 
--- name: WithWorker
-SELECT @textid(t.id)
-FROM ingest_task_state t
-JOIN ingest_worker w ON w.no = t.lease_owner >> 36
-WHERE t.id IN (@list)
+-- The processes of owners.
+-- name: WorkersNumbered
+SELECT no, name, lease_until
+FROM ingest_worker
+WHERE no IN (@list)
 
 -- name: Written
 SELECT updated_at

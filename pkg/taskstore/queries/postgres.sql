@@ -48,3 +48,9 @@ LIMIT ?
 
 -- name: FileName
 CAST(b.payload AS json) ->> 'fileName'
+
+-- While its statistics know nothing of tasks that have just come, Postgres would read all bodies for a batch. OFFSET keeps the subquery as
+-- it is: it runs for each state.
+-- name: WithBody
+ingest_task_state t
+CROSS JOIN LATERAL (SELECT * FROM ingest_task_body y WHERE y.id = @textid(t.id) OFFSET 0) b

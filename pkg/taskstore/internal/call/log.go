@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -82,15 +83,15 @@ func (s Store) insertKind(ctx context.Context, tx taskstate.Tx, log []Row, head 
 	if first.Reason == Silent {
 		return sqldb.Write{Part: s.Queries.Part("Call", args...)}.Exec(ctx, tx)
 	}
-	switch sqldb.Dialect(s.Dialect()) {
-	case sqldb.Postgres:
+	dialect := sqldb.Dialect(s.Dialect())
+	switch {
+	case dialect == sqldb.Postgres:
 		return sqldb.Write{Part: s.logArrays(log, args), Rows: len(log)}.Exec(ctx, tx)
-	case sqldb.MySQL:
+	case dialect == sqldb.MySQL && len(log) <= fewRows:
 		if err := (sqldb.Write{Part: s.Queries.Part("Call", args...)}).Exec(ctx, tx); err != nil {
 			return err
 		}
-		return sqldb.Write{Part: s.Queries.Bind("Log", logValues(log))}.Exec(ctx, tx)
-	case sqldb.SQLite:
+		return sqldb.Write{Part: s.Queries.Bind("Log", logValues(log, "LAST_INSERT_ID()"))}.Exec(ctx, tx)
 	}
 	res, err := tx.ExecContext(ctx, s.Queries.Get("Call"), args...)
 	if err != nil {
@@ -100,8 +101,15 @@ func (s Store) insertKind(ctx context.Context, tx taskstate.Tx, log []Row, head 
 	if err != nil {
 		return err
 	}
+	if dialect == sqldb.MySQL {
+		return sqldb.Write{Part: s.Queries.Bind("Log", logValues(log, strconv.FormatInt(no, 10)))}.Exec(ctx, tx)
+	}
 	return sqldb.Write{Part: s.Queries.Part("Log", no, logRows(log)), Rows: len(log)}.Exec(ctx, tx)
 }
+
+// fewRows are as many as go with their call's row, and name its number by a function: of more, the server reads a function for each row, which
+// takes longer than a turn.
+const fewRows = 16
 
 // wakes is when a call wakes: with the first of its tasks, or at once to be counted; one that counts nothing need not.
 func wakes(log []Row, now time.Time) any {
@@ -176,9 +184,9 @@ func (s Store) logArrays(log []Row, args []any) sqldb.Part {
 	return s.Queries.Bind("Log", sqldb.Parts{"columns": rows.List(""), "values": rows.List("c."), "rows": rows.Rows()}, args...)
 }
 
-// logValues are the rows as MySQL takes them behind their call's row, whose number it knows, with the columns in which one of them says
-// something: the server reads each word, and that was a third of its time.
-func logValues(log []Row) sqldb.Parts {
+// logValues are the rows as MySQL takes them, of a call with this number, with the columns in which one of them says something: the server
+// reads each word, and that was a third of its time.
+func logValues(log []Row, no string) sqldb.Parts {
 	own := make([][len(ownColumns)]any, len(log))
 	columns, rows := &statement.Pieces{}, &statement.Pieces{}
 	var says [len(ownColumns)]bool
@@ -197,7 +205,7 @@ func logValues(log []Row) sqldb.Parts {
 		if i > 0 {
 			rows.Text.WriteByte(',')
 		}
-		rows.SQL("(0x" + strings.ReplaceAll(log[i].ID, "-", "") + ",LAST_INSERT_ID()")
+		rows.SQL("(0x" + strings.ReplaceAll(log[i].ID, "-", "") + "," + no)
 		for n, v := range own[i] {
 			switch {
 			case !says[n]:
