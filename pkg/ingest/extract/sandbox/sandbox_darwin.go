@@ -1,6 +1,6 @@
 package sandbox
 
-// SeenFromOutside: no parent sees a child's memory without C, and a child outlives its parent, so it watches itself.
+// SeenFromOutside says that no parent sees a child's memory without C, and a child outlives its parent, so it watches itself.
 const SeenFromOutside = false
 
 // rssUnit is the unit of getrusage's largest resident size, in bytes.

@@ -7,7 +7,7 @@ import (
 	llsys "github.com/landlock-lsm/go-landlock/landlock/syscall"
 )
 
-// SeenFromOutside: the parent sees a child's memory and the child dies with its parent, so it need not watch itself.
+// SeenFromOutside says that the parent sees a child's memory and the child dies with its parent, so it need not watch itself.
 const SeenFromOutside = true
 
 // rssUnit is the unit of getrusage's largest resident size, in bytes.
