@@ -110,7 +110,12 @@ func (t *session) flush(ctx context.Context, last ...Part) error {
 		text.WriteString(p.Text)
 		args = append(args, p.Args...)
 	}
-	if _, err := t.exec(ctx, text.String(), args); err != nil {
+	span := t.together(ctx, all)
+	_, err := t.exec(ctx, text.String(), args)
+	if span != nil {
+		endSpan(span, err)
+	}
+	if err != nil {
 		return err
 	}
 	for _, w := range writes {
@@ -123,11 +128,7 @@ func (t *session) flush(ctx context.Context, last ...Part) error {
 
 // exec runs a text.
 func (t *session) exec(ctx context.Context, query string, args []any) (sql.Result, error) {
-	span := t.statement(ctx, query)
 	res, err := t.on.ExecContext(ctx, Rebind(t.db.dialect(), query), t.args(args)...)
-	if span != nil {
-		rowsWritten(span, res, err)
-	}
 	if err != nil && t.db.ClassOf(err) == Unique {
 		err = fmt.Errorf("%w: %w", taskstate.ErrUnique, err)
 	}
@@ -145,7 +146,11 @@ func (t *session) ExecContext(ctx context.Context, query string, args ...any) (s
 	if err := t.seen(query, false); err != nil {
 		return nil, err
 	}
+	span := t.statement(ctx, query)
 	res, err := t.exec(ctx, query, args)
+	if span != nil {
+		rowsWritten(span, res, err)
+	}
 	if err == nil {
 		err = t.seen(query, true)
 	}
@@ -170,7 +175,8 @@ func (t *session) QueryContext(ctx context.Context, query string, args ...any) (
 
 // QueryRowContext implements taskstate.Tx.
 func (t *session) QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row {
-	if t.failed = t.flush(ctx); t.failed != nil { // a Row cannot carry it; the transaction ends with it
+	if err := t.flush(ctx); err != nil { // a Row cannot carry it; the transaction ends with it
+		t.failed = err
 		var end context.CancelFunc
 		ctx, end = context.WithCancel(ctx)
 		end()

@@ -47,6 +47,22 @@ func (t *session) statement(ctx context.Context, query string) trace.Span {
 	return span
 }
 
+// together begins the span of statements that go in one text.
+func (t *session) together(ctx context.Context, all []Part) trace.Span {
+	if !trace.SpanFromContext(ctx).IsRecording() {
+		return nil
+	}
+	names := make([]string, len(all))
+	for i, p := range all {
+		verb, table := summary(p.Text)
+		names[i] = strings.TrimSpace(verb + " " + table)
+	}
+	_, span := tracer().Start(ctx, "BATCH", trace.WithSpanKind(trace.SpanKindClient), trace.WithAttributes(
+		attribute.String("db.system.name", systems[t.db.Dialect()]), attribute.String("db.operation.name", "BATCH"),
+		attribute.Int("db.operation.batch.size", len(all)), attribute.String("db.query.summary", strings.Join(names, "; "))))
+	return span
+}
+
 // rowsWritten ends the span of a statement that returns no rows.
 func rowsWritten(span trace.Span, res sql.Result, err error) {
 	if err == nil {

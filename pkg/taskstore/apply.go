@@ -159,7 +159,7 @@ func (s *Store) lockIDs(ctx context.Context, tx taskstate.Tx, ids []string, scop
 }
 
 // lockRows runs a locking statement whose rows, at most n, begin with clock and epoch. It reads states as they are kept: who owns one, and
-// until when, is asked for where one has an owner. To say it in the statement itself took two fifths of the time of most claims.
+// until when, is asked for where one has an owner. To say it in the statement itself took MariaDB a third of the time that it took for one task.
 func (s *Store) lockRows(ctx context.Context, tx taskstate.Tx, n int, lock sqldb.Part) (taskstate.DBClock, []taskstate.Task, error) {
 	var m taskstate.DBClock
 	var now taskstate.DBTime

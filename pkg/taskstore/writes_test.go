@@ -2,14 +2,20 @@ package taskstore_test
 
 import (
 	"context"
+	"fmt"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/attribute"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 
 	"github.com/millweir/millweir/pkg/labserver"
 	"github.com/millweir/millweir/pkg/sqldb"
 	"github.com/millweir/millweir/pkg/taskstate"
+	"github.com/millweir/millweir/pkg/taskstore"
 )
 
 // Writes that go with a later statement, or with the COMMIT, are there before it, or the transaction fails as a whole.
@@ -80,4 +86,35 @@ func TestWritesAreDoneOrNone(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Not parallel: it sets the global provider.
+func TestOneSpanForWritesThatGoTogether(t *testing.T) {
+	s := migrated(t, taskstore.Config{MySQLDSN: labserver.MySQLDatabase(t)})
+	spans := tracetest.NewSpanRecorder()
+	provider, before := sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(spans)), otel.GetTracerProvider()
+	otel.SetTracerProvider(provider)
+	t.Cleanup(func() {
+		otel.SetTracerProvider(before)
+		require.NoError(t, provider.Shutdown(context.Background()))
+	})
+	ctx, root := provider.Tracer("test").Start(t.Context(), "upload")
+	_, err := s.Submit(ctx, func(context.Context, taskstate.Tx, taskstate.DBClock) ([]taskstate.NewTask, error) {
+		return []taskstate.NewTask{newTask(idA)}, nil
+	})
+	require.NoError(t, err)
+	root.End()
+	var got []string
+	for _, span := range spans.Ended() {
+		said := map[attribute.Key]string{}
+		for _, a := range span.Attributes() {
+			said[a.Key] = a.Value.Emit()
+		}
+		got = append(got, fmt.Sprint(span.Name(), " ", said["db.operation.batch.size"], " ", said["db.query.summary"]))
+	}
+	require.Equal(t, []string{
+		"SELECT timeline  SELECT timeline",
+		"BATCH 5 INSERT ingest_task_body; INSERT ingest_task_state; INSERT ingest_task_call; INSERT ingest_task_log; COMMIT",
+		"submit  ", "upload  ",
+	}, got)
 }
