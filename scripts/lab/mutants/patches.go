@@ -299,6 +299,9 @@ var patches = map[string][]patch{
 	ex, err := p.readIn(ctx, nativePDF, file, job, r, progress, add)
 `},
 	},
+	"m51": {
+		{file: "pkg/sqldb/session.go", old: "w.Part); w.Rows > 0 {\n", text: "w.Part); w.Rows > 0 && !seededBug(\"m51\") {\n"},
+	},
 	"m42": {
 		{file: "pkg/ingest/workflows/fetch.go", old: "	dialer := &net.Dialer{Timeout: connectTime, Control: guard.Safe}\n", text: `	dialer := &net.Dialer{Timeout: connectTime, Control: guard.Safe}
 	if seededBug("m42") {
