@@ -110,12 +110,9 @@ func (t *session) flush(ctx context.Context, last ...Part) error {
 		text.WriteString(p.Text)
 		args = append(args, p.Args...)
 	}
-	span := t.together(ctx, all)
+	end := t.together(ctx, all)
 	_, err := t.exec(ctx, text.String(), args)
-	if span != nil {
-		endSpan(span, err)
-	}
-	if err != nil {
+	if end(err); err != nil {
 		return err
 	}
 	for _, w := range writes {

@@ -47,20 +47,20 @@ func (t *session) statement(ctx context.Context, query string) trace.Span {
 	return span
 }
 
-// together begins the span of statements that go in one text.
-func (t *session) together(ctx context.Context, all []Part) trace.Span {
-	if !trace.SpanFromContext(ctx).IsRecording() {
-		return nil
+// together begins a span for each statement of one text; how long each took of it nobody knows.
+func (t *session) together(ctx context.Context, all []Part) (end func(error)) {
+	var spans []trace.Span
+	for _, p := range all {
+		if span := t.statement(ctx, p.Text); span != nil {
+			span.SetAttributes(attribute.Int("db.operation.batch.size", len(all)))
+			spans = append(spans, span)
+		}
 	}
-	names := make([]string, len(all))
-	for i, p := range all {
-		verb, table := summary(p.Text)
-		names[i] = strings.TrimSpace(verb + " " + table)
+	return func(err error) {
+		for _, span := range spans {
+			endSpan(span, err)
+		}
 	}
-	_, span := tracer().Start(ctx, "BATCH", trace.WithSpanKind(trace.SpanKindClient), trace.WithAttributes(
-		attribute.String("db.system.name", systems[t.db.Dialect()]), attribute.String("db.operation.name", "BATCH"),
-		attribute.Int("db.operation.batch.size", len(all)), attribute.String("db.query.summary", strings.Join(names, "; "))))
-	return span
 }
 
 // rowsWritten ends the span of a statement that returns no rows.
