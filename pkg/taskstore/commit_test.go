@@ -148,16 +148,17 @@ func TestUnknownCommitIsReadBack(t *testing.T) {
 type cutter struct {
 	listener net.Listener
 	target   string
+	quit     []byte // by which a client ends a connection: the server first does all that came before it
 	armed    atomic.Int32
 	wg       sync.WaitGroup
 }
 
 // newCutter starts a proxy in front of target.
-func newCutter(t *testing.T, target string) *cutter {
+func newCutter(t *testing.T, target string, quit []byte) *cutter {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
-	c := &cutter{listener: l, target: target}
+	c := &cutter{listener: l, target: target, quit: quit}
 	c.wg.Go(func() {
 		for {
 			conn, err := l.Accept()
@@ -183,8 +184,11 @@ func (c *cutter) serve(client net.Conn) {
 		buf := make([]byte, 64<<10)
 		for {
 			n, err := server.Read(buf)
-			if err != nil || drop.Load() {
+			if err != nil {
 				break
+			}
+			if drop.Load() {
+				continue
 			}
 			if _, err := client.Write(buf[:n]); err != nil {
 				break
@@ -209,6 +213,7 @@ func (c *cutter) serve(client net.Conn) {
 			break
 		}
 		if drop.Load() {
+			_, _ = server.Write(c.quit)
 			_, _ = io.Copy(io.Discard, client)
 			break
 		}
@@ -223,7 +228,7 @@ func TestConnectionCutAtCommit(t *testing.T) {
 			t.Parallel()
 			dsn := labserver.MySQLDatabase(t)
 			addr := labserver.MariaDB(t).Addr
-			c := newCutter(t, addr)
+			c := newCutter(t, addr, []byte{1, 0, 0, 0, 1})
 			s := migrated(t, taskstore.Config{MySQLDSN: strings.Replace(dsn, addr, c.listener.Addr().String(), 1)})
 			faults(t, s, when, func(when cut) { c.armed.Store(int32(when)) })
 		})
@@ -231,7 +236,7 @@ func TestConnectionCutAtCommit(t *testing.T) {
 			t.Parallel()
 			url := labserver.PostgresDatabase(t)
 			addr := labserver.Postgres(t).Addr
-			c := newCutter(t, addr)
+			c := newCutter(t, addr, []byte{'X', 0, 0, 0, 4})
 			s := migrated(t, taskstore.Config{DatabaseURL: strings.Replace(url, addr, c.listener.Addr().String(), 1)})
 			faults(t, s, when, func(when cut) { c.armed.Store(int32(when)) })
 		})

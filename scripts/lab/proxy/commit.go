@@ -151,8 +151,8 @@ func (p *CommitProxy) drop(conns ...net.Conn) {
 // link is one connection through the proxy.
 type link struct {
 	client, server net.Conn
-	swallow        atomic.Bool   // the server's next answer is kept from the client
-	answered       chan struct{} // closed when it came, or when the server's side ended
+	swallow        atomic.Bool   // what the server answers is kept from the client
+	answered       chan struct{} // closed when the server's side has ended
 }
 
 // answers passes what the server sends, until an answer is to be kept back.
@@ -161,10 +161,7 @@ func (l *link) answers() {
 	buf := make([]byte, 64<<10)
 	for {
 		n, err := l.server.Read(buf)
-		if l.swallow.Load() {
-			return
-		}
-		if n > 0 {
+		if n > 0 && !l.swallow.Load() {
 			if _, err := l.client.Write(buf[:n]); err != nil {
 				_ = l.server.Close() // ends the other direction too
 				return
@@ -193,19 +190,31 @@ func (p *CommitProxy) requests(l *link) error {
 		if err != nil {
 			return err
 		}
-		if !bytes.EqualFold(body, []byte("COMMIT")) {
-			what = note(what, body)
-		} else {
+		if what = note(what, body); commits(body) {
 			cut, hit := p.decide(what)
 			what = ""
 			if hit {
-				return l.cut(frame, cut.Done)
+				return l.cut(frame, cut.Done, p.quit())
 			}
 		}
 		if _, err := l.server.Write(frame); err != nil {
 			return err
 		}
 	}
+}
+
+// commits reports whether a text is a COMMIT, or ends with one.
+func commits(body []byte) bool {
+	last := bytes.TrimSpace(body[bytes.LastIndexByte(body, ';')+1:])
+	return bytes.EqualFold(last, []byte("COMMIT"))
+}
+
+// quit is the message by which a client ends a connection: the server first does all that came before it.
+func (p *CommitProxy) quit() []byte {
+	if p.postgres {
+		return []byte{'X', 0, 0, 0, 4}
+	}
+	return []byte{1, 0, 0, 0, 1}
 }
 
 // note keeps the first mark of the transaction under way.
@@ -243,13 +252,13 @@ func (p *CommitProxy) decide(what string) (Cut, bool) {
 }
 
 // cut ends the connection; when done is true the server commits first.
-func (l *link) cut(commit []byte, done bool) error {
+func (l *link) cut(commit []byte, done bool, quit []byte) error {
 	defer l.client.Close() //nolint:errcheck // its end is the fault
 	if !done {
 		return errors.New("the COMMIT is lost")
 	}
 	l.swallow.Store(true)
-	if _, err := l.server.Write(commit); err != nil {
+	if _, err := l.server.Write(append(commit, quit...)); err != nil {
 		return err
 	}
 	late := time.NewTimer(swallowLimit)
