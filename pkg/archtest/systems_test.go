@@ -8,7 +8,6 @@ import (
 	"go/types"
 	"path/filepath"
 	"runtime"
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -47,7 +46,7 @@ func typeErrors(deps []listed, processor string) (wrong []string) {
 			wrong = append(wrong, d.ImportPath+": "+d.Error.Err)
 		}
 		check := types.Config{
-			IgnoreFuncBodies: !ours, FakeImportC: true, Sizes: types.SizesFor("gc", processor), GoVersion: "go" + strings.TrimPrefix(runtime.Version(), "go"),
+			IgnoreFuncBodies: !ours, FakeImportC: true, Sizes: types.SizesFor("gc", processor), GoVersion: runtime.Version(),
 			Importer: importer(func(path string) (*types.Package, error) {
 				if mapped := d.ImportMap[path]; mapped != "" {
 					path = mapped
@@ -71,7 +70,7 @@ func typeErrors(deps []listed, processor string) (wrong []string) {
 			}
 			parsed = append(parsed, file)
 		}
-		known[d.ImportPath], _ = check.Check(d.ImportPath, files, parsed, nil) // errors are heard above
+		known[d.ImportPath], _ = check.Check(d.ImportPath, files, parsed, nil) // Error has the errors
 	}
 	return wrong
 }

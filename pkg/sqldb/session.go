@@ -57,9 +57,10 @@ func (w Write) size() int {
 // Exec runs a write; fewer rows mean that a predicate did not hold, and ErrConflict. On MySQL it runs with the transaction's next statement
 // or its COMMIT, which then returns its error.
 func (w Write) Exec(ctx context.Context, tx taskstate.Tx) error {
-	if s, ok := tx.(*session); ok && s.db.backend.Expect != nil && w.size() <= maxWaiting {
+	size := w.size()
+	if s, ok := tx.(*session); ok && s.db.backend.Expect != nil && size <= maxWaiting {
 		s.later = append(s.later, w)
-		if s.waiting += w.size(); s.waiting <= maxWaiting {
+		if s.waiting += size; s.waiting <= maxWaiting {
 			return nil
 		}
 		return s.flush(ctx)
@@ -84,7 +85,7 @@ func Flush(ctx context.Context, tx taskstate.Tx) error {
 
 // flush runs the writes that wait, in one text with what is given.
 func (t *session) flush(ctx context.Context, last ...Part) error {
-	if len(t.later) == 0 {
+	if len(t.later)+len(last) == 0 {
 		return nil
 	}
 	var all []Part

@@ -52,7 +52,9 @@ func (t *session) together(ctx context.Context, all []Part) (end func(error)) {
 	var spans []trace.Span
 	for _, p := range all {
 		if span := t.statement(ctx, p.Text); span != nil {
-			span.SetAttributes(attribute.Int("db.operation.batch.size", len(all)))
+			if len(all) > 1 {
+				span.SetAttributes(attribute.Int("db.operation.batch.size", len(all)))
+			}
 			spans = append(spans, span)
 		}
 	}

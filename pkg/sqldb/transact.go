@@ -200,23 +200,16 @@ func (d *Database) once(ctx context.Context, work func(ctx context.Context, tx t
 
 // commit ends a transaction.
 func (d *Database) commit(ctx context.Context, tx *session, conn *sql.Conn) error {
-	if len(tx.later) > 0 {
-		if err := tx.seen("COMMIT", false); err != nil {
-			return err
-		}
-		if err := tx.flush(ctx, Part{Text: "COMMIT"}); err != nil {
-			return err
-		}
-		return tx.seen("COMMIT", true)
-	}
-	if d.backend.Commit == nil {
-		_, err := tx.ExecContext(ctx, "COMMIT")
-		return err
-	}
 	if err := tx.seen("COMMIT", false); err != nil {
 		return err
 	}
-	if err := d.backend.Commit(ctx, conn); err != nil {
+	var err error
+	if d.backend.Commit == nil {
+		err = tx.flush(ctx, Part{Text: "COMMIT"})
+	} else {
+		err = d.backend.Commit(ctx, conn)
+	}
+	if err != nil {
 		return err
 	}
 	return tx.seen("COMMIT", true)

@@ -151,7 +151,7 @@ func (p *CommitProxy) drop(conns ...net.Conn) {
 // link is one connection through the proxy.
 type link struct {
 	client, server net.Conn
-	swallow        atomic.Bool   // what the server answers is kept from the client
+	swallow        atomic.Bool   // what the server sends is kept from the client
 	answered       chan struct{} // closed when the server's side has ended
 }
 

@@ -32,7 +32,7 @@ const (
 	CompileArg = "extract-compile"
 	// childSocket is the descriptor of a child's socket to its parent.
 	childSocket = 3
-	// watchEvery is how often a child looks at itself where its parent cannot see it.
+	// watchEvery is how often a child checks its memory and its parent where the parent cannot see it.
 	watchEvery = 50 * time.Millisecond
 	// compileMemoryMB is more than the engine ever takes half of.
 	compileMemoryMB = 4096
@@ -124,7 +124,7 @@ func newChild() (*childProcess, error) {
 	return c, nil
 }
 
-// watchSelf ends the process once it is overgrown. Its parent reads the reason as the last words of a child that ended.
+// watchSelf ends the process once it is overgrown. Its parent reads the reason from its stderr.
 func watchSelf(bytes int64, parent int) {
 	for range time.Tick(watchEvery) {
 		if why := sandbox.Overgrown(bytes, parent); why != "" {
