@@ -182,6 +182,12 @@ func TestSlotMovesUnderMembers(t *testing.T) {
 			number++
 		}
 	}
+	// The calls of requireAllWork read too: what the reader has not read before them, it may never see.
+	requireAllSeen := func() {
+		for i := range number {
+			require.Eventually(t, func() bool { return seen.has("task-" + strconv.Itoa(i)) }, waitLimit, time.Millisecond, "task %d", i)
+		}
+	}
 	more()
 	from, to := c.Masters[0], c.Masters[1]
 	slot := strconv.Itoa(slotOf(t, from, r.cfg.StreamKey))
@@ -200,6 +206,7 @@ func TestSlotMovesUnderMembers(t *testing.T) {
 	do(from, "CLUSTER", "SETSLOT", slot, "MIGRATING", id(to))
 	do(from, "MIGRATE", "127.0.0.1", strconv.Itoa(to.Port), r.cfg.StreamKey, "0", "5000")
 	more() // ASK; what has no key yet is made there
+	requireAllSeen()
 	requireAllWork(t, q)
 	require.Eventually(t, func() bool {
 		keys, err := newTestClient(t, from.URL("0")).Do(t.Context(), r.raw.B().Arbitrary("CLUSTER", "GETKEYSINSLOT", slot, "100").Build()).AsStrSlice()
@@ -213,9 +220,7 @@ func TestSlotMovesUnderMembers(t *testing.T) {
 		do(s, "CLUSTER", "SETSLOT", slot, "NODE", id(to))
 	}
 	more() // MOVED
-	for i := range number {
-		require.Eventually(t, func() bool { return seen.has("task-" + strconv.Itoa(i)) }, waitLimit, time.Millisecond, "task %d", i)
-	}
+	requireAllSeen()
 	requireAllWork(t, q)
 }
 
