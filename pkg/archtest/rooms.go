@@ -24,6 +24,7 @@ var rooms = []room{
 	{"pkg/telemetry/mq", []string{"pkg/streammq", "pkg/telemetry"}}, // streammq's observers
 	{"pkg/labserver", []string{"pkg/pause", "pkg/labserver/child", "pkg/labserver/installed"}},
 	{"pkg/labserver/child", []string{"pkg/pause", "pkg/labserver/installed"}},
+	{"pkg/labserver/commitproxy", nil},
 	{"pkg/labserver/installed", nil},
 	{"pkg/archtest", nil},
 	{"pkg/process", []string{"pkg/telemetry"}},

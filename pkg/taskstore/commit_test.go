@@ -1,20 +1,16 @@
 package taskstore_test
 
 import (
-	"bytes"
 	"context"
 	"database/sql/driver"
 	"fmt"
-	"io"
-	"net"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/millweir/millweir/pkg/labserver"
+	"github.com/millweir/millweir/pkg/labserver/commitproxy"
 	"github.com/millweir/millweir/pkg/taskstate"
 	"github.com/millweir/millweir/pkg/taskstore"
 )
@@ -144,102 +140,35 @@ func TestUnknownCommitIsReadBack(t *testing.T) {
 	}
 }
 
-// cutter is a TCP proxy that drops the connection at the next COMMIT.
-type cutter struct {
-	listener net.Listener
-	target   string
-	quit     []byte // by which a client ends a connection: the server first does all that came before it
-	armed    atomic.Int32
-	wg       sync.WaitGroup
-}
-
-// newCutter starts a proxy in front of target.
-func newCutter(t *testing.T, target string, quit []byte) *cutter {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	c := &cutter{listener: l, target: target, quit: quit}
-	c.wg.Go(func() {
-		for {
-			conn, err := l.Accept()
-			if err != nil {
-				return
-			}
-			c.wg.Go(func() { c.serve(conn) })
-		}
-	})
-	t.Cleanup(func() { _ = l.Close(); c.wg.Wait() })
-	return c
-}
-
-// serve passes bytes both ways until either side, or the cut, ends it.
-func (c *cutter) serve(client net.Conn) {
-	server, err := net.Dial("tcp", c.target)
-	if err != nil {
-		_ = client.Close()
-		return
-	}
-	var drop atomic.Bool // the next answer is the COMMIT's
-	c.wg.Go(func() {
-		buf := make([]byte, 64<<10)
-		for {
-			n, err := server.Read(buf)
-			if err != nil {
-				break
-			}
-			if drop.Load() {
-				continue
-			}
-			if _, err := client.Write(buf[:n]); err != nil {
-				break
-			}
-		}
-		_, _ = client.Close(), server.Close()
-	})
-	buf := make([]byte, 64<<10)
-	for {
-		n, err := client.Read(buf)
-		if err != nil {
-			break
-		}
-		if bytes.Contains(buf[:n], []byte("COMMIT")) {
-			when := cut(c.armed.Swap(int32(cutNever)))
-			if when == cutBefore {
-				break
-			}
-			drop.Store(when == cutAfter)
-		}
-		if _, err := server.Write(buf[:n]); err != nil {
-			break
-		}
-		if drop.Load() {
-			_, _ = server.Write(c.quit)
-			_, _ = io.Copy(io.Discard, client)
-			break
-		}
-	}
-	_, _ = client.Close(), server.Close()
-}
-
 func TestConnectionCutAtCommit(t *testing.T) {
 	t.Parallel()
 	for point, when := range cuts {
-		t.Run("mysql/"+point, func(t *testing.T) {
-			t.Parallel()
-			dsn := labserver.MySQLDatabase(t)
-			addr := labserver.MariaDB(t).Addr
-			c := newCutter(t, addr, []byte{1, 0, 0, 0, 1})
-			s := migrated(t, taskstore.Config{MySQLDSN: strings.Replace(dsn, addr, c.listener.Addr().String(), 1)})
-			faults(t, s, when, func(when cut) { c.armed.Store(int32(when)) })
-		})
-		t.Run("postgres/"+point, func(t *testing.T) {
-			t.Parallel()
-			url := labserver.PostgresDatabase(t)
-			addr := labserver.Postgres(t).Addr
-			c := newCutter(t, addr, []byte{'X', 0, 0, 0, 4})
-			s := migrated(t, taskstore.Config{DatabaseURL: strings.Replace(url, addr, c.listener.Addr().String(), 1)})
-			faults(t, s, when, func(when cut) { c.armed.Store(int32(when)) })
-		})
+		for name, postgres := range map[string]bool{"mysql": false, "postgres": true} {
+			t.Run(name+"/"+point, func(t *testing.T) {
+				t.Parallel()
+				var cfg taskstore.Config
+				through := func(server *labserver.Server, address string) (*commitproxy.Proxy, string) {
+					p, err := commitproxy.New(server.Addr, postgres)
+					require.NoError(t, err)
+					t.Cleanup(p.Close)
+					return p, strings.Replace(address, server.Addr, p.Addr, 1)
+				}
+				var p *commitproxy.Proxy
+				if postgres {
+					p, cfg.DatabaseURL = through(labserver.Postgres(t), labserver.PostgresDatabase(t))
+				} else {
+					p, cfg.MySQLDSN = through(labserver.MariaDB(t), labserver.MySQLDatabase(t))
+				}
+				s := migrated(t, cfg)
+				faults(t, s, when, func(when cut) {
+					if when == cutNever {
+						p.Cut(0, nil)
+					} else {
+						p.CutNext(when == cutAfter)
+					}
+				})
+			})
+		}
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"slices"
 
+	"github.com/millweir/millweir/pkg/labserver/commitproxy"
 	"github.com/millweir/millweir/scripts/lab/proxy"
 )
 
@@ -23,7 +24,7 @@ func (w *World) startProxies() (err error) {
 		}
 	}
 	if w.opts.CutCommits {
-		if w.Commits, err = proxy.NewCommitProxy(w.near(w.SQL.Addr), w.opts.Postgres); err != nil {
+		if w.Commits, err = commitproxy.New(w.near(w.SQL.Addr), w.opts.Postgres); err != nil {
 			return err
 		}
 	}

@@ -22,6 +22,7 @@ import (
 	"github.com/millweir/millweir/pkg/ingest/embed/embedtest"
 	"github.com/millweir/millweir/pkg/ingest/vector/chroma"
 	"github.com/millweir/millweir/pkg/labserver"
+	"github.com/millweir/millweir/pkg/labserver/commitproxy"
 	_ "github.com/millweir/millweir/pkg/sqldb/dialects" // all of them
 	"github.com/millweir/millweir/pkg/taskstore"
 	"github.com/millweir/millweir/scripts/lab/monitor"
@@ -53,7 +54,7 @@ type Options struct {
 	Embedder *embedtest.Options
 	// Proxied puts a Proxy between the services and each server; see World.Net. The world's own accesses stay direct.
 	Proxied bool
-	// CutCommits puts a CommitProxy between the services and the database; see World.Commits.
+	// CutCommits puts a commitproxy.Proxy between the services and the database; see World.Commits.
 	CutCommits bool
 	// ChromaHTTP puts an HTTPProxy between the services and Chroma; see World.ChromaHTTP.
 	ChromaHTTP bool
@@ -87,7 +88,7 @@ type World struct {
 	Vectors ingest.VectorStore
 
 	Net        *Net                   // nil without Options.Proxied
-	Commits    *proxy.CommitProxy     // nil without Options.CutCommits
+	Commits    *commitproxy.Proxy     // nil without Options.CutCommits
 	ChromaHTTP *proxy.HTTPProxy       // nil without Options.ChromaHTTP
 	Sentinels  *labserver.SentinelSet // nil without Options.Sentinel; Redis is its first primary
 

@@ -7,10 +7,10 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/millweir/millweir/pkg/labserver/commitproxy"
 	"github.com/millweir/millweir/scripts/lab/apiclient"
 	"github.com/millweir/millweir/scripts/lab/await"
 	"github.com/millweir/millweir/scripts/lab/drill/stage"
-	"github.com/millweir/millweir/scripts/lab/proxy"
 	"github.com/millweir/millweir/scripts/lab/world"
 )
 
@@ -126,7 +126,7 @@ func CommitUnknown(ctx context.Context, s *stage.Stage) (string, error) {
 				all += n
 			}
 			for _, kind := range cutKinds {
-				hits += fmt.Sprintf(", %s %d/%d", kind, cuts[proxy.Cut{What: kind}], cuts[proxy.Cut{What: kind, Done: true}])
+				hits += fmt.Sprintf(", %s %d/%d", kind, cuts[commitproxy.Cut{What: kind}], cuts[commitproxy.Cut{What: kind, Done: true}])
 			}
 			attempts, crashes, err := stage.Costs(ctx, c)
 			return fmt.Sprintf("%d COMMITs cut (COMMIT lost/answer lost%s), %d attempts and %d crashes counted", all, hits, attempts, crashes), err
@@ -135,9 +135,9 @@ func CommitUnknown(ctx context.Context, s *stage.Stage) (string, error) {
 }
 
 // allCut says which kind of transaction has not yet lost both a COMMIT and an answer.
-func allCut(cuts map[proxy.Cut]int) error {
+func allCut(cuts map[commitproxy.Cut]int) error {
 	for _, kind := range cutKinds {
-		if lost, done := cuts[proxy.Cut{What: kind}], cuts[proxy.Cut{What: kind, Done: true}]; lost == 0 || done == 0 {
+		if lost, done := cuts[commitproxy.Cut{What: kind}], cuts[commitproxy.Cut{What: kind, Done: true}]; lost == 0 || done == 0 {
 			return fmt.Errorf("of %s %d COMMITs were lost and %d answers: both must be met", kind, lost, done)
 		}
 	}

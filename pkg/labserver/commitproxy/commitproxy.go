@@ -1,4 +1,5 @@
-package proxy
+// Package commitproxy cuts connections to a database at their COMMITs.
+package commitproxy
 
 import (
 	"bufio"
@@ -31,9 +32,9 @@ type Cut struct {
 	Done bool   // the server committed and the answer was lost; false: the COMMIT itself was lost
 }
 
-// CommitProxy stands between the services and MariaDB or Postgres, reads what clients send, and cuts connections at their
-// COMMITs: half of them before the server sees it, half after the server has done it. The client cannot tell which.
-type CommitProxy struct {
+// Proxy stands between its clients and MariaDB or Postgres, reads what clients send, and cuts connections at their
+// COMMITs: before the server sees it, or after the server has done it. The client cannot tell which.
+type Proxy struct {
 	Addr string // what services are told
 
 	upstream string
@@ -42,22 +43,21 @@ type CommitProxy struct {
 	group    sync.WaitGroup
 
 	mu     sync.Mutex
-	chance float64
-	random *rand.Rand
-	seen   map[string]int // COMMITs by what they were
+	when   func() (hit, done bool) // asked at each COMMIT; nil: none is cut
+	seen   map[string]int          // COMMITs by what they were
 	cuts   map[Cut]int
 	conns  map[net.Conn]bool
 	closed bool
 }
 
-// NewCommitProxy passes everything to upstream until Cut says otherwise. Close it.
-func NewCommitProxy(upstream string, postgres bool) (*CommitProxy, error) {
+// New passes everything to upstream until Cut says otherwise. Close it.
+func New(upstream string, postgres bool) (*Proxy, error) {
 	var lc net.ListenConfig
 	l, err := lc.Listen(context.Background(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		return nil, fmt.Errorf("commit proxy: %w", err)
 	}
-	p := &CommitProxy{
+	p := &Proxy{
 		Addr: l.Addr().String(), upstream: upstream, postgres: postgres, listener: l,
 		seen: map[string]int{}, cuts: map[Cut]int{}, conns: map[net.Conn]bool{},
 	}
@@ -65,29 +65,44 @@ func NewCommitProxy(upstream string, postgres bool) (*CommitProxy, error) {
 	return p, nil
 }
 
-// Cut lets each COMMIT lose its answer with that chance, 0 to 1, drawn from random.
-func (p *CommitProxy) Cut(chance float64, random *rand.Rand) {
+// Cut cuts each COMMIT with that chance, 0 to 1, drawn from random, half of them after the server has done it. 0 ends all cuts.
+func (p *Proxy) Cut(chance float64, random *rand.Rand) {
+	p.set(func() (hit, done bool) {
+		hit = chance > 0 && random.Float64() < chance
+		return hit, hit && random.IntN(2) == 0
+	})
+}
+
+// CutNext cuts the next COMMIT, and none after it.
+func (p *Proxy) CutNext(done bool) {
+	p.set(func() (bool, bool) {
+		p.when = nil
+		return true, done
+	})
+}
+
+func (p *Proxy) set(when func() (hit, done bool)) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.chance, p.random = chance, random
+	p.when = when
 }
 
 // Cuts counts what was cut so far.
-func (p *CommitProxy) Cuts() map[Cut]int {
+func (p *Proxy) Cuts() map[Cut]int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return maps.Clone(p.cuts)
 }
 
 // Seen counts all COMMITs so far by what they were.
-func (p *CommitProxy) Seen() map[string]int {
+func (p *Proxy) Seen() map[string]int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return maps.Clone(p.seen)
 }
 
 // Close ends the proxy and its connections.
-func (p *CommitProxy) Close() {
+func (p *Proxy) Close() {
 	_ = p.listener.Close() // nothing to lose
 	p.mu.Lock()
 	p.closed = true
@@ -98,7 +113,7 @@ func (p *CommitProxy) Close() {
 	p.group.Wait()
 }
 
-func (p *CommitProxy) serve() {
+func (p *Proxy) serve() {
 	for {
 		client, err := p.listener.Accept()
 		if err != nil {
@@ -109,7 +124,7 @@ func (p *CommitProxy) serve() {
 }
 
 // pass runs one connection until either side ends.
-func (p *CommitProxy) pass(client net.Conn) {
+func (p *Proxy) pass(client net.Conn) {
 	var d net.Dialer
 	server, err := d.DialContext(context.Background(), "tcp", p.upstream)
 	if err != nil {
@@ -126,7 +141,7 @@ func (p *CommitProxy) pass(client net.Conn) {
 }
 
 // keep notes connections for Close; false: it was called already.
-func (p *CommitProxy) keep(conns ...net.Conn) bool {
+func (p *Proxy) keep(conns ...net.Conn) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, c := range conns {
@@ -139,7 +154,7 @@ func (p *CommitProxy) keep(conns ...net.Conn) bool {
 	return !p.closed
 }
 
-func (p *CommitProxy) drop(conns ...net.Conn) {
+func (p *Proxy) drop(conns ...net.Conn) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, c := range conns {
@@ -175,14 +190,14 @@ func (l *link) answers() {
 }
 
 // requests passes what the client sends, message by message, until a COMMIT is cut.
-func (p *CommitProxy) requests(l *link) error {
+func (p *Proxy) requests(l *link) error {
 	in := bufio.NewReaderSize(l.client, 64<<10)
 	next := mysqlFrame
 	if p.postgres {
 		if err := startup(in, l.server); err != nil {
 			return err
 		}
-		next = postgresFrame
+		next = postgresFrames()
 	}
 	what := ""
 	for {
@@ -210,7 +225,7 @@ func commits(body []byte) bool {
 }
 
 // quit is the message by which a client ends a connection: the server first does all that came before it.
-func (p *CommitProxy) quit() []byte {
+func (p *Proxy) quit() []byte {
 	if p.postgres {
 		return []byte{'X', 0, 0, 0, 4}
 	}
@@ -236,19 +251,22 @@ func note(what string, body []byte) string {
 }
 
 // decide draws whether this COMMIT is cut, and where.
-func (p *CommitProxy) decide(what string) (Cut, bool) {
+func (p *Proxy) decide(what string) (Cut, bool) {
 	if what == "" {
 		what = "other"
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.seen[what]++
-	if p.chance == 0 || p.random.Float64() >= p.chance {
+	if p.when == nil {
 		return Cut{}, false
 	}
-	c := Cut{What: what, Done: p.random.IntN(2) == 0}
-	p.cuts[c]++
-	return c, true
+	hit, done := p.when()
+	c := Cut{What: what, Done: done}
+	if hit {
+		p.cuts[c]++
+	}
+	return c, hit
 }
 
 // cut ends the connection; when done is true the server commits first.
@@ -289,27 +307,42 @@ func mysqlFrame(in *bufio.Reader) (frame, body []byte, err error) {
 	return frame, body, nil
 }
 
-// postgresFrame reads one message. body is the text of a Query, or all of a Bind, which has the values of a statement.
-func postgresFrame(in *bufio.Reader) (frame, body []byte, err error) {
-	head, err := in.Peek(5)
-	if err != nil {
-		return nil, nil, err
-	}
-	kind, size := head[0], binary.BigEndian.Uint32(head[1:])
-	if size < 4 || size > maxFrame {
-		return nil, nil, fmt.Errorf("message of %d bytes", size)
-	}
-	frame = make([]byte, 1+size)
-	if _, err := io.ReadFull(in, frame); err != nil {
-		return nil, nil, err
-	}
-	switch kind {
-	case 'Q':
-		body = bytes.TrimRight(frame[5:], "\x00")
-	case 'B', 'P':
+// postgresFrames reads messages one by one. body is the text of a Query, or all of a Parse or a Bind, which has the values of a statement. A
+// prepared COMMIT is done with its Execute: that has its text as body.
+func postgresFrames() func(in *bufio.Reader) (frame, body []byte, err error) {
+	prepared, bound := map[string]bool{}, false // the statements that are COMMITs, and whether the last Bind names one
+	return func(in *bufio.Reader) (frame, body []byte, err error) {
+		head, err := in.Peek(5)
+		if err != nil {
+			return nil, nil, err
+		}
+		kind, size := head[0], binary.BigEndian.Uint32(head[1:])
+		if size < 4 || size > maxFrame {
+			return nil, nil, fmt.Errorf("message of %d bytes", size)
+		}
+		frame = make([]byte, 1+size)
+		if _, err := io.ReadFull(in, frame); err != nil {
+			return nil, nil, err
+		}
 		body = frame[5:]
+		first, rest, _ := bytes.Cut(body, []byte{0})
+		second, _, _ := bytes.Cut(rest, []byte{0})
+		switch kind {
+		case 'Q':
+			body = first
+		case 'P': // name, text
+			prepared[string(first)] = commits(second)
+		case 'B': // portal, name
+			bound = prepared[string(second)]
+		case 'E':
+			if body = nil; bound {
+				body = []byte("COMMIT")
+			}
+		default:
+			body = nil
+		}
+		return frame, body, nil
 	}
-	return frame, body, nil
 }
 
 // startup passes the first message of a Postgres connection, which has no kind.
