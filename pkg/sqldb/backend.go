@@ -33,12 +33,11 @@ type Backend struct {
 	Beats *sql.DB
 	// Begin starts a transaction on Tx that may write, at READ COMMITTED or stricter; empty: any first statement does.
 	Begin string
-	// Commit ends a transaction; nil: the statement COMMIT.
-	// It must not answer nil for a transaction that the server rolled back.
-	Commit func(ctx context.Context, conn *sql.Conn) error
-	// Expect is a statement that fails unless the one before it wrote what was expected; the server takes several in one text then, the last of
-	// which may be COMMIT, and runs none behind one that failed. nil: statements go one by one.
+	// Expect is a write as a text that fails, with an error of class Retry, unless the write did what was expected. nil: statements go one by one.
 	Expect func(w Write) Part
+	// Together runs statements in one turn, the last of which may be COMMIT; nothing behind one that failed is run. It must not return nil for
+	// a transaction that the server rolled back. nil: as one text.
+	Together func(ctx context.Context, conn *sql.Conn, parts []Part) error
 	// Classify is asked for errors that ClassOf does not know by itself; known false: not an error of this driver.
 	Classify func(err error) (class Class, known bool)
 	// Arg turns an argument into the form that the driver stores right; nil: as it is.

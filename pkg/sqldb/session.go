@@ -31,9 +31,8 @@ type session struct {
 // Write is a statement of a transaction whose result nobody waits for.
 type Write struct {
 	Part
-	Rows int // that it must write; 0: all of its own, or it fails
-	// Until is when it must have ended by the database's clock, where Rows is given; zero: whenever. A database that runs statements one by
-	// one does not compare it.
+	Rows int // that it must write; 0: all of its own, or it fails. Where it is given, nothing may follow the text's last condition.
+	// Until is when it must have ended by the database's clock, where Rows is given; zero: whenever. SQLite does not compare it.
 	Until time.Time
 }
 
@@ -54,7 +53,7 @@ func (w Write) size() int {
 	return n
 }
 
-// Exec runs a write; fewer rows mean that a predicate did not hold, and ErrConflict. On MySQL it runs with the transaction's next statement
+// Exec runs a write; fewer rows mean that a predicate did not hold, and ErrConflict. On a server it runs with the transaction's next statement
 // or its COMMIT, which then returns its error.
 func (w Write) Exec(ctx context.Context, tx taskstate.Tx) error {
 	size := w.size()
@@ -88,31 +87,21 @@ func (t *session) flush(ctx context.Context, last ...Part) error {
 	if len(t.later)+len(last) == 0 {
 		return nil
 	}
-	var all []Part
-	for _, w := range t.later {
-		if all = append(all, w.Part); w.Rows > 0 {
-			all = append(all, t.db.backend.Expect(w))
-		}
-	}
-	all = append(all, last...)
 	writes := t.later
 	t.later, t.waiting = nil, 0
+	var all, checked []Part
 	for _, w := range writes {
 		if err := t.seen(w.Text, false); err != nil {
 			return err
 		}
-	}
-	var text strings.Builder
-	var args []any
-	for i, p := range all {
-		if i > 0 {
-			text.WriteString(";\n")
+		all = append(all, w.Part)
+		if w.Rows > 0 {
+			w.Part = t.db.backend.Expect(w)
 		}
-		text.WriteString(p.Text)
-		args = append(args, p.Args...)
+		checked = append(checked, w.Part)
 	}
-	end := t.together(ctx, all)
-	_, err := t.exec(ctx, text.String(), args)
+	end := t.together(ctx, append(all, last...))
+	err := t.run(ctx, append(checked, last...))
 	if end(err); err != nil {
 		return err
 	}
@@ -124,13 +113,39 @@ func (t *session) flush(ctx context.Context, last ...Part) error {
 	return nil
 }
 
+// run runs statements in one turn.
+func (t *session) run(ctx context.Context, all []Part) error {
+	if conn, ok := t.on.(*sql.Conn); ok && t.db.backend.Together != nil {
+		for i, p := range all {
+			all[i].Text = Rebind(t.db.dialect(), p.Text)
+		}
+		return t.unique(t.db.backend.Together(ctx, conn, all))
+	}
+	var text strings.Builder
+	var args []any
+	for i, p := range all {
+		if i > 0 {
+			text.WriteString(";\n")
+		}
+		text.WriteString(p.Text)
+		args = append(args, p.Args...)
+	}
+	_, err := t.exec(ctx, text.String(), args)
+	return err
+}
+
 // exec runs a text.
 func (t *session) exec(ctx context.Context, query string, args []any) (sql.Result, error) {
 	res, err := t.on.ExecContext(ctx, Rebind(t.db.dialect(), query), t.args(args)...)
+	return res, t.unique(err)
+}
+
+// unique gives the error of a unique key its name.
+func (t *session) unique(err error) error {
 	if err != nil && t.db.ClassOf(err) == Unique {
-		err = fmt.Errorf("%w: %w", taskstate.ErrUnique, err)
+		return fmt.Errorf("%w: %w", taskstate.ErrUnique, err)
 	}
-	return res, err
+	return err
 }
 
 // Dialect is the database's.

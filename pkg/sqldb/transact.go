@@ -184,7 +184,7 @@ func (d *Database) once(ctx context.Context, work func(ctx context.Context, tx t
 		finished = d.rollback(ctx, tx)
 		return err
 	}
-	if err := d.commit(ctx, tx, conn); err != nil {
+	if err := d.commit(ctx, tx); err != nil {
 		if class := d.ClassOf(err); class != Lost && ctx.Err() == nil {
 			finished = d.rollback(ctx, tx)
 			return err
@@ -199,17 +199,11 @@ func (d *Database) once(ctx context.Context, work func(ctx context.Context, tx t
 }
 
 // commit ends a transaction.
-func (d *Database) commit(ctx context.Context, tx *session, conn *sql.Conn) error {
+func (d *Database) commit(ctx context.Context, tx *session) error {
 	if err := tx.seen("COMMIT", false); err != nil {
 		return err
 	}
-	var err error
-	if d.backend.Commit == nil {
-		err = tx.flush(ctx, Part{Text: "COMMIT"})
-	} else {
-		err = d.backend.Commit(ctx, conn)
-	}
-	if err != nil {
+	if err := tx.flush(ctx, Part{Text: "COMMIT"}); err != nil {
 		return err
 	}
 	return tx.seen("COMMIT", true)

@@ -64,7 +64,7 @@ func (b *batch) work(ctx context.Context, tx taskstate.Tx) (bool, error) {
 	if err := b.take(decisions); err != nil || len(b.changed) == 0 {
 		return false, err
 	}
-	if b.store.mysql() && waited < b.store.fresh {
+	if !b.store.sqlite() && waited < b.store.fresh {
 		b.written.at = b.instant(m.Now)
 	}
 	if err := b.update(ctx, tx, m); err != nil {

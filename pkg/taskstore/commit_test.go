@@ -195,7 +195,7 @@ func TestStatementsDoNotGrow(t *testing.T) {
 			case "mysql": // a transaction begins by itself, and its time is that of its locks
 				begin, written = 0, 0
 			case "postgres": // one statement writes the log and its call, and one a body and its state
-				call = 0
+				written, call = 0, 0
 			}
 			for _, size := range []int{1, 300} {
 				var tasks []taskstate.NewTask

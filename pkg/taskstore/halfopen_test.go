@@ -96,9 +96,15 @@ func (r *relay) forget() {
 	r.links = nil
 }
 
-// behindRelay is a store on MariaDB behind a relay.
-func behindRelay(t *testing.T, cfg taskstore.Config) (*taskstore.Store, *relay) {
+// behindRelay is a store on a server behind a relay.
+func behindRelay(t *testing.T, name string, cfg taskstore.Config) (*taskstore.Store, *relay) {
 	t.Helper()
+	if name == "postgres" {
+		addr := labserver.Postgres(t).Addr
+		r := newRelay(t, addr)
+		cfg.DatabaseURL = strings.Replace(labserver.PostgresDatabase(t), addr, r.addr, 1)
+		return migrated(t, cfg), r
+	}
 	dsn, err := driver.ParseDSN(labserver.MySQLDatabase(t))
 	require.NoError(t, err)
 	r := newRelay(t, dsn.Addr)
@@ -108,40 +114,48 @@ func behindRelay(t *testing.T, cfg taskstore.Config) (*taskstore.Store, *relay) 
 }
 
 // A transaction asks once for what it needs to know, and sends all that it writes with its COMMIT: each further turn would be
-// paid by every task with the way to the server and back.
+// paid by every task with the way to the server and back. Postgres is told BEGIN in a turn of its own.
 func TestWritesGoWithTheirCommit(t *testing.T) {
 	t.Parallel()
-	s, r := behindRelay(t, taskstore.Config{MaxOpen: 1})
-	s.TrustLocks()
-	claimed(t, s, idA) // the process has its number, and the pool its connection
-	turns := func(what string, f func()) {
-		t.Helper()
-		before := r.turns.Load()
-		f()
-		require.Equal(t, int64(2), r.turns.Load()-before, what)
-	}
-	turns("submit", func() {
-		_, err := s.Submit(t.Context(), func(context.Context, taskstate.Tx, taskstate.DBClock) ([]taskstate.NewTask, error) {
-			return []taskstate.NewTask{newTask(idB)}, nil
+	for name, want := range map[string]int64{"mysql": 2, "postgres": 3} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s, r := behindRelay(t, name, taskstore.Config{MaxOpen: 1})
+			s.TrustLocks()
+			turns := func(f func()) int64 {
+				before := r.turns.Load()
+				f()
+				return r.turns.Load() - before
+			}
+			for _, id := range []string{idA, idB} { // with the first one the process has its number, and the pool a connection that knows the statements
+				submit := turns(func() {
+					_, err := s.Submit(t.Context(), func(context.Context, taskstate.Tx, taskstate.DBClock) ([]taskstate.NewTask, error) {
+						return []taskstate.NewTask{newTask(id)}, nil
+					})
+					require.NoError(t, err)
+				})
+				take := turns(func() {
+					outs, err := s.Apply(t.Context(), taskstate.Batch{IDs: []string{id}, Scope: taskstate.System(), Decide: taskstate.Each(claim)})
+					require.NoError(t, err)
+					require.Equal(t, taskstate.StatusRunning, outs[0].After.Status)
+				})
+				m, err := s.Moment(t.Context())
+				require.NoError(t, err)
+				held, err := s.GetMany(t.Context(), taskstate.System(), []string{id})
+				require.NoError(t, err)
+				beats := []taskstate.Beat{{TaskID: id, Token: taskstate.Token{Fence: held[0].Fence, Epoch: m.Epoch}}}
+				finish := turns(func() {
+					var asked [][]taskstate.Task
+					_, err := s.Apply(t.Context(), heldBatch(beats, held, &asked))
+					require.NoError(t, err)
+				})
+				requireEnded(t, s, id)
+				if id == idB {
+					require.Equal(t, [3]int64{want, want, want}, [3]int64{submit, take, finish}, "submit, claim, finish")
+				}
+			}
 		})
-		require.NoError(t, err)
-	})
-	turns("claim", func() {
-		outs, err := s.Apply(t.Context(), taskstate.Batch{IDs: []string{idB}, Scope: taskstate.System(), Decide: taskstate.Each(claim)})
-		require.NoError(t, err)
-		require.Equal(t, taskstate.StatusRunning, outs[0].After.Status)
-	})
-	m, err := s.Moment(t.Context())
-	require.NoError(t, err)
-	held, err := s.GetMany(t.Context(), taskstate.System(), []string{idB})
-	require.NoError(t, err)
-	beats := []taskstate.Beat{{TaskID: idB, Token: taskstate.Token{Fence: held[0].Fence, Epoch: m.Epoch}}}
-	turns("finish", func() {
-		var asked [][]taskstate.Task
-		_, err := s.Apply(t.Context(), heldBatch(beats, held, &asked))
-		require.NoError(t, err)
-	})
-	requireEnded(t, s, idB)
+	}
 }
 
 // Found by the drill main-halfopen: after a firewall had forgotten all connections, each statement waited out its limit on
@@ -149,7 +163,7 @@ func TestWritesGoWithTheirCommit(t *testing.T) {
 func TestOneTimeoutEmptiesAPoolOfDeadConnections(t *testing.T) {
 	t.Parallel()
 	const idle = 6
-	s, r := behindRelay(t, taskstore.Config{MaxOpen: idle, Timeout: 5 * time.Second})
+	s, r := behindRelay(t, "mysql", taskstore.Config{MaxOpen: idle, Timeout: 5 * time.Second})
 	conns := make([]*sql.Conn, 2*idle)
 	var err error
 	for i := range conns {

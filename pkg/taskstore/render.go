@@ -46,6 +46,9 @@ var assignments = map[kind]string{
 	nullableInstant: "CASE WHEN c.§ IS NULL THEN t.§ WHEN c.§ >= 9000000000000000 THEN NULL ELSE @in(c.§) END",
 }
 
+// afterMoment is a time of a change on Postgres, whose UPDATE knows its instant as moment.at.
+const afterMoment = "(moment.at + CAST(c.§ AS bigint) * INTERVAL '1 microsecond')"
+
 // jsonType is the type of a column in a row of JSON.
 func (c column) jsonType() string {
 	if c.kind == text || c.kind == digits || c.kind == word || c.kind == nullable || c.kind == sharedOrNull {
@@ -95,7 +98,7 @@ func loadQueries(dialect string, columns []column) sqldb.Queries {
 	}
 	for _, c := range columns {
 		if c.change != nil && !c.body() {
-			parts["Set_"+c.name] = strings.ReplaceAll(assignments[c.kind], "§", c.name)
+			parts["Set_"+c.name] = strings.ReplaceAll(strings.ReplaceAll(assignments[c.kind], "@in(c.§)", afterMoment), "§", c.name)
 		}
 	}
 	return sqldb.MustLoad(queryFiles, "queries", dialect, parts)
@@ -161,7 +164,7 @@ func bySize[T any](batch []T, size func(T) int) [][]T {
 // locked it finds those only that say no later time.
 func (s *Store) updateState(part []changed, at time.Time, epoch int64, unlocked bool) sqldb.Part {
 	if s.postgres() {
-		return s.updateArrays(part, epoch, unlocked)
+		return s.updateArrays(part, at, epoch, unlocked)
 	}
 	if !s.mysql() {
 		parts := sqldb.Parts{"earlier": {}}
@@ -193,7 +196,7 @@ func (s *Store) updateState(part []changed, at time.Time, epoch int64, unlocked 
 }
 
 // updateArrays is the UPDATE of the states of changes; of rows that are not locked it finds those only that say no later time.
-func (s *Store) updateArrays(part []changed, epoch int64, unlocked bool) sqldb.Part {
+func (s *Store) updateArrays(part []changed, at time.Time, epoch int64, unlocked bool) sqldb.Part {
 	rows := &statement.Arrays{}
 	rows.IDs(len(part), func(i int) string { return part[i].by.TaskID })
 	var set, guards strings.Builder
@@ -219,9 +222,14 @@ func (s *Store) updateArrays(part []changed, epoch int64, unlocked bool) sqldb.P
 		}
 	}
 	if unlocked {
-		guards.WriteString(" " + s.queries.Get("Earlier"))
+		guards.WriteString(" AND t.updated_at < moment.at")
 	}
-	return s.queries.Bind("Update", sqldb.Parts{"assignments": {Text: set.String()}, "guards": {Text: guards.String()}, "rows": rows.Rows()}, epoch)
+	parts := sqldb.Parts{"assignments": {Text: set.String()}, "guards": {Text: guards.String()}, "rows": rows.Rows()}
+	var known *time.Time
+	if !at.IsZero() {
+		known = &at
+	}
+	return s.queries.Bind("Update", parts, known, epoch)
 }
 
 // updateBody is the UPDATE of the bodies of changes, sorted by id, each of which says something.

@@ -52,6 +52,8 @@ func (s *Store) mysql() bool { return s.Dialect() == string(sqldb.MySQL) }
 
 func (s *Store) postgres() bool { return s.Dialect() == string(sqldb.Postgres) }
 
+func (s *Store) sqlite() bool { return s.Dialect() == string(sqldb.SQLite) }
+
 // newCallID is a fresh name for one call.
 func newCallID() []byte {
 	b := make([]byte, 16)

@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -152,10 +153,11 @@ const numberOutOfRange = 1690
 
 // expect implements sqldb.Backend.
 func expect(w sqldb.Write) sqldb.Part {
-	if w.Until.IsZero() {
-		return sqldb.Part{Text: "SET @kept = 9223372036854775807 + (ROW_COUNT() <> ?)", Args: []any{w.Rows}}
+	text, args := w.Text+";\nSET @kept = 9223372036854775807 + (ROW_COUNT() <> ?", append(slices.Clip(w.Args), w.Rows)
+	if !w.Until.IsZero() {
+		text, args = text+" OR NOW(6) >= ?", append(args, w.Until)
 	}
-	return sqldb.Part{Text: "SET @kept = 9223372036854775807 + (ROW_COUNT() <> ? OR NOW(6) >= ?)", Args: []any{w.Rows, w.Until}}
+	return sqldb.Part{Text: text + ")", Args: args}
 }
 
 // leastPacket is more than the largest statement: 4 MiB of text (packages taskstore, outbox and pipeline), twice as long when each

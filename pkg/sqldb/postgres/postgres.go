@@ -6,6 +6,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -72,7 +73,7 @@ func open(_ context.Context, address string, pool sqldb.PoolSize, _ func() time.
 	settings["lock_timeout"] = strconv.FormatInt(sqldb.BeatLock.Milliseconds(), 10)
 	beats := openPool(cfg, settings, pool.ForBeats())
 	return &sqldb.Backend{
-		Dialect: sqldb.Postgres, Tx: db, DB: db, Reads: db, Beats: beats, Begin: "BEGIN", Commit: commit,
+		Dialect: sqldb.Postgres, Tx: db, DB: db, Reads: db, Beats: beats, Begin: "BEGIN", Expect: expect, Together: together,
 		Classify: classify, Inspect: inspect, MaxIdle: pool.MaxIdle,
 	}, nil
 }
@@ -92,18 +93,39 @@ func openPool(cfg *pgx.ConnConfig, settings map[string]string, pool sqldb.PoolSi
 	return db
 }
 
-// commit reads the command's tag: after a failed statement, COMMIT answers ROLLBACK and no error.
-func commit(ctx context.Context, conn *sql.Conn) error {
+// expect implements sqldb.Backend: the text of the error, which the server's log has too, says what it means.
+func expect(w sqldb.Write) sqldb.Part {
+	late, args := "", append(slices.Clip(w.Args), w.Rows)
+	if !w.Until.IsZero() {
+		late, args = " AND clock_timestamp() < CAST(? AS timestamptz)", append(args, w.Until)
+	}
+	return sqldb.Part{Args: args, Text: "WITH written AS (" + w.Text + " RETURNING 1) SELECT CASE WHEN count(*) = ?" + late +
+		" THEN 0 ELSE CAST('" + sqldb.ErrConflict.Error() + ": ' || count(*) AS integer) END FROM written"}
+}
+
+// together implements sqldb.Backend. It reads the tag of COMMIT: after a failed statement that is ROLLBACK, and no error.
+func together(ctx context.Context, conn *sql.Conn, parts []sqldb.Part) error {
 	return conn.Raw(func(c any) error {
 		pg, ok := c.(*stdlib.Conn)
 		if !ok {
 			return fmt.Errorf("postgres: unexpected connection %T", c)
 		}
-		tag, err := pg.Conn().Exec(ctx, "COMMIT")
-		if err == nil && tag.String() != "COMMIT" {
-			return errRolledBack
+		var all pgx.Batch
+		for _, p := range parts {
+			all.Queue(p.Text, p.Args...)
 		}
-		return err
+		results := pg.Conn().SendBatch(ctx, &all)
+		for _, p := range parts {
+			tag, err := results.Exec()
+			if err == nil && p.Text == "COMMIT" && tag.String() != "COMMIT" {
+				err = errRolledBack
+			}
+			if err != nil {
+				_ = results.Close() // with the same error
+				return err
+			}
+		}
+		return results.Close()
 	})
 }
 
@@ -121,6 +143,8 @@ func classify(err error) (sqldb.Class, bool) {
 		return sqldb.Other, errors.Is(err, errRolledBack)
 	}
 	switch {
+	case e.Code == "22P02" && strings.Contains(e.Message, sqldb.ErrConflict.Error()): // of expect
+		return sqldb.Retry, true
 	case e.Code == "40001", e.Code == "40P01", e.Code == "55P03": // serialization, deadlock, lock wait
 		return sqldb.Retry, true
 	case e.Code == "23505":

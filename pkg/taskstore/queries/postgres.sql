@@ -22,8 +22,8 @@ FROM @states
 UPDATE ingest_task_state AS t
 SET
   @assignments
-  updated_at = @now
-FROM @rows
+  updated_at = moment.at
+FROM @rows, (SELECT COALESCE(CAST(? AS timestamptz), @now) AS at) AS moment
 WHERE t.id = c.id @guards
   AND (SELECT value FROM timeline WHERE timeline.id = 1) = ?
 

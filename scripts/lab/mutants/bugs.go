@@ -80,7 +80,7 @@ var bugs = []bug{
 	{"m48", "a document that is deleted and stays counted", []check{{"pkg/ingest/sweep", "TestDocumentsAreCounted/sqlite", ""}}},
 	{"m49", "two backlogs of which the first is always read first", []check{{"pkg/ingestq/jointq", "TestTwoBacklogsAreTakenEvenly", ""}}},
 	{"m50", "what a native reader of PDFs said before its abnormal end is passed on", []check{{"pkg/ingest/extract", "TestWhatAnAbnormalChildSaidIsNotPassedOn", ""}}},
-	{"m51", "a COMMIT that goes with an UPDATE that has not found its rows", []check{{"pkg/taskstore", "TestWritesAreDoneOrNone/mysql", ""}}},
+	{"m51", "a COMMIT that goes with an UPDATE that has not found its rows", []check{{"pkg/taskstore", "TestWritesAreDoneOrNone/mysql", ""}, {"pkg/taskstore", "TestWritesAreDoneOrNone/postgres", ""}}},
 }
 
 // elsewhere are bugs that the tests of a library of its own seed by themselves: TestEachRuleOfTheModelIsNeeded cuts them into

@@ -300,7 +300,7 @@ var patches = map[string][]patch{
 `},
 	},
 	"m51": {
-		{file: "pkg/sqldb/session.go", old: "w.Part); w.Rows > 0 {\n", text: "w.Part); w.Rows > 0 && !seededBug(\"m51\") {\n"},
+		{file: "pkg/sqldb/session.go", old: "\t\tif w.Rows > 0 {\n", text: "\t\tif w.Rows > 0 && !seededBug(\"m51\") {\n"},
 	},
 	"m42": {
 		{file: "pkg/ingest/workflows/fetch.go", old: "	dialer := &net.Dialer{Timeout: connectTime, Control: guard.Safe}\n", text: `	dialer := &net.Dialer{Timeout: connectTime, Control: guard.Safe}

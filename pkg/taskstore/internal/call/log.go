@@ -86,7 +86,7 @@ func (s Store) insertKind(ctx context.Context, tx taskstate.Tx, log []Row, head 
 	dialect := sqldb.Dialect(s.Dialect())
 	switch {
 	case dialect == sqldb.Postgres:
-		return sqldb.Write{Part: s.logArrays(log, args), Rows: len(log)}.Exec(ctx, tx)
+		return sqldb.Write{Part: s.logArrays(log, args)}.Exec(ctx, tx)
 	case dialect == sqldb.MySQL && len(log) <= fewRows:
 		if err := (sqldb.Write{Part: s.Queries.Part("Call", args...)}).Exec(ctx, tx); err != nil {
 			return err
