@@ -254,6 +254,7 @@ func (q *Queue) heal(ctx context.Context, before int64, cause error) error {
 	if !q.healed.IsZero() && since >= 0 && since < q.pause {
 		return fmt.Errorf("%w: the group was made %s ago and is missing again", ingestq.ErrUnavailable, since.Round(time.Millisecond))
 	}
+	first := !q.seen.Load() // before the group is there for other calls to see
 	made, err := q.createGroup(ctx)
 	if err != nil {
 		return fmt.Errorf("make group %s on stream %s: %w", q.cfg.Group, q.cfg.StreamKey, err)
@@ -262,7 +263,7 @@ func (q *Queue) heal(ctx context.Context, before int64, cause error) error {
 		return nil // another member was faster
 	}
 	q.heals.Add(1)
-	if !q.seen.Load() {
+	if first {
 		q.log.InfoContext(ctx, "redisq: group made", slog.String("stream", q.cfg.StreamKey), slog.String("group", q.cfg.Group))
 		return nil
 	}
