@@ -237,6 +237,7 @@ var calls = []struct {
 	why       string
 }{
 	{"os", "Exit", []string{"pkg/process", "pkg/labserver", "pkg/streammq/internal/redistest"}, nil, "only pkg/process ends the process"},
+	{"os", "Rename", []string{"services/millweir/cli"}, []string{"services/millweir/cli", "services/millweir/submit", "pkg/streammq/..."}, "Windows renames no open file: ReplaceFile"},
 	{"time", "Now", nil, []string{"pkg/taskstate", "pkg/outbox"}, "time comes in as an argument"},
 	{"time", "Sleep", nil, nil, "wait for something"},
 	{"slog", "Default", nil, nil, "the constructor takes a *slog.Logger"},

@@ -49,8 +49,8 @@ type App struct {
 
 // Process is the outside of this process.
 func Process() IO {
-	std := IO{In: os.Stdin, Out: os.Stdout, Err: os.Stderr, Terminal: term.IsTerminal(int(os.Stderr.Fd())), Getenv: os.Getenv}
-	if width, _, err := term.GetSize(int(os.Stdout.Fd())); err == nil {
+	std := IO{In: os.Stdin, Out: os.Stdout, Err: os.Stderr, Terminal: term.IsTerminal(int(os.Stderr.Fd())) && ansi(os.Stderr), Getenv: os.Getenv}
+	if width, _, err := term.GetSize(int(os.Stdout.Fd())); err == nil && ansi(os.Stdout) {
 		std.Width = width
 	}
 	// Without a home there is no journal and no profile.

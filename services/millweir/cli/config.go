@@ -120,14 +120,14 @@ func (a *App) writeSettings(s settings) error {
 	if err := os.MkdirAll(filepath.Dir(a.configFile()), 0o700); err != nil {
 		return Failed(err)
 	}
-	if err := replaceFile(a.configFile(), func(w io.Writer) error { return writeJSON(w, s) }); err != nil {
+	if err := ReplaceFile(a.configFile(), func(w io.Writer) error { return writeJSON(w, s) }); err != nil {
 		return Failed(err)
 	}
 	return nil
 }
 
-// replaceFile writes a file in one step, for its user alone; after an error what was there stays.
-func replaceFile(path string, write func(io.Writer) error) error {
+// ReplaceFile writes a file in one step, for its user alone; after an error what was there stays.
+func ReplaceFile(path string, write func(io.Writer) error) error {
 	f, err := os.CreateTemp(filepath.Dir(path), ".millweir-*") // mode 0600
 	if err != nil {
 		return err

@@ -72,7 +72,7 @@ func documentsFile(a *App) *cobra.Command {
 			if to == "" {
 				return a.file(ctx, path, a.Out)
 			}
-			return replaceFile(to, func(w io.Writer) error { return a.file(ctx, path, w) })
+			return ReplaceFile(to, func(w io.Writer) error { return a.file(ctx, path, w) })
 		})
 	c.Flags().Int64Var(&version, "version", 0, "its number; 0: the visible one, or the newest when none is visible")
 	c.Flags().StringVar(&to, "to", "", "where to write it; without it: standard output")

@@ -130,24 +130,20 @@ func (j *journal) begin() error {
 	if err := os.MkdirAll(filepath.Dir(j.file), 0o700); err != nil {
 		return err
 	}
-	f, err := os.CreateTemp(filepath.Dir(j.file), ".millweir-journal-*")
+	err := cli.ReplaceFile(j.file, func(w io.Writer) error {
+		buffered := bufio.NewWriter(w)
+		enc := json.NewEncoder(buffered)
+		err := enc.Encode(journalHead{Version: 1, Run: j.run})
+		for _, e := range j.entries {
+			err = errors.Join(err, enc.Encode(e))
+		}
+		return errors.Join(err, buffered.Flush())
+	})
 	if err != nil {
 		return err
 	}
-	w := bufio.NewWriter(f)
-	enc := json.NewEncoder(w)
-	err = enc.Encode(journalHead{Version: 1, Run: j.run})
-	for _, e := range j.entries {
-		err = errors.Join(err, enc.Encode(e))
-	}
-	if err = errors.Join(err, w.Flush()); err == nil {
-		err = os.Rename(f.Name(), j.file)
-	}
-	if err != nil {
-		return errors.Join(err, f.Close(), os.Remove(f.Name()))
-	}
-	j.out = f
-	return nil
+	j.out, err = os.OpenFile(j.file, os.O_WRONLY|os.O_APPEND, 0) // again: Windows renames no open file
+	return err
 }
 
 // of is what is known of a path; known is false also for one that was there once and is gone.

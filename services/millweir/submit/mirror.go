@@ -253,7 +253,7 @@ func (m *mirrored) deleteGone(ctx context.Context, there map[string]bool, unread
 	known := m.journal.all()
 	within := 0
 	for path := range known {
-		if !strings.HasPrefix(path, m.dir+string(filepath.Separator)) {
+		if !beneath(path, []string{m.dir}) {
 			delete(known, path)
 			continue
 		}

@@ -59,7 +59,7 @@ func expand(arg string, skips map[string]int, yield func(source) bool) bool {
 	switch {
 	case err == nil && info.IsDir():
 		return walk(arg, skips, yield)
-	case err == nil || !errors.Is(err, fs.ErrNotExist) || !strings.ContainsAny(arg, "*?["):
+	case err == nil || errors.Is(err, fs.ErrPermission) || !strings.ContainsAny(arg, "*?["): // to Windows a pattern is no name that could be there
 		return yield(source{name: arg, path: arg, err: err})
 	}
 	found, err := filepath.Glob(arg)

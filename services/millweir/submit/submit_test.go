@@ -131,6 +131,8 @@ func TestSubmitTakesFoldersAndPatterns(t *testing.T) {
 	require.Equal(t, []string{"[odd].txt"}, got.sorted(), "a file that is there is no pattern")
 	require.Equal(t, cli.ExitFailed, b.run(t.Context(), "submit", filepath.Join(dir, "*.pdf")))
 	require.Contains(t, b.err.String(), "NO_SUCH_FILE")
+	require.Equal(t, cli.ExitFailed, b.run(t.Context(), "submit", filepath.Join(dir, strings.Repeat("n", 300)+"*")))
+	require.Contains(t, b.err.String(), "NO_SUCH_FILE", "what cannot be a name, as on Windows every pattern, is one all the same")
 	require.Equal(t, cli.ExitUsage, b.run(t.Context(), "submit", dir, "--title", "t"))
 	require.Zero(t, b.run(t.Context(), "submit", filepath.Join(dir, ".g")), "what is named is sent")
 	require.Equal(t, []string{".g"}, got.sorted())
