@@ -57,7 +57,7 @@ func (w Write) size() int {
 // or its COMMIT, which then returns its error.
 func (w Write) Exec(ctx context.Context, tx taskstate.Tx) error {
 	size := w.size()
-	if s, ok := tx.(*session); ok && s.db.backend.Expect != nil && size <= maxWaiting {
+	if s, ok := tx.(*session); ok && s.waits() && size <= maxWaiting {
 		s.later = append(s.later, w)
 		if s.waiting += size; s.waiting <= maxWaiting {
 			return nil
@@ -74,6 +74,12 @@ func (w Write) Exec(ctx context.Context, tx taskstate.Tx) error {
 	return nil
 }
 
+// waits reports whether writes may wait: in a transaction of this package, which ends with flush, where the server takes several statements.
+func (t *session) waits() bool {
+	_, transaction := t.on.(*sql.Conn)
+	return transaction && t.db.backend.Expect != nil
+}
+
 // Flush runs the writes of a transaction that wait, for whoever must know that they are done.
 func Flush(ctx context.Context, tx taskstate.Tx) error {
 	if s, ok := tx.(*session); ok {
@@ -82,7 +88,7 @@ func Flush(ctx context.Context, tx taskstate.Tx) error {
 	return nil
 }
 
-// flush runs the writes that wait, in one text with what is given.
+// flush runs the writes that wait, in one turn with what is given.
 func (t *session) flush(ctx context.Context, last ...Part) error {
 	if len(t.later)+len(last) == 0 {
 		return nil

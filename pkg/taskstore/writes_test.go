@@ -76,13 +76,15 @@ func TestWritesAreDoneOrNone(t *testing.T) {
 			require.ErrorIs(t, run(nil, mark, write(0, time.Time{}, "INSERT INTO timeline (id, value) VALUES (1, 2)")), taskstate.ErrUnique)
 			require.Equal(t, 1, tries)
 			require.Equal(t, 3, count())
+			require.NoError(t, s.Beat(t.Context(), func(ctx context.Context, tx taskstate.Tx) error { return mark.Exec(ctx, tx) }))
+			require.Equal(t, 4, count(), "outside a transaction a write waits for nothing")
 			if s.Dialect() != string(sqldb.SQLite) {
 				late := mark
 				late.Until = time.Now().Add(-time.Minute)
 				require.ErrorIs(t, run(nil, late), context.Canceled)
 				late.Until = time.Now().Add(time.Minute)
 				require.NoError(t, run(nil, late))
-				require.Equal(t, 4, count())
+				require.Equal(t, 5, count())
 			}
 		})
 	}
