@@ -157,6 +157,9 @@ func TestARecognitionThatFailsOrSaysTooMuch(t *testing.T) {
 	require.Equal(t, "持久化异步 ab 入库， x", extracttest.Joined(blocks))
 }
 
+// waitLimit is for what must happen on a loaded machine; no test waits for it in full when it passes.
+const waitLimit = 2 * time.Minute
+
 func TestARecognitionEndsWithItsDocument(t *testing.T) {
 	t.Parallel()
 	p := newOCRPool(t)
@@ -172,8 +175,8 @@ func TestARecognitionEndsWithItsDocument(t *testing.T) {
 	}()
 	require.Eventually(t, func() bool {
 		data, err := os.ReadFile(begun)
-		return err == nil && len(data) > 0
-	}, 20*time.Second, 10*time.Millisecond)
+		return err == nil && len(data) > 0 || len(done) > 0
+	}, waitLimit, 10*time.Millisecond)
 	cancel()
 	require.ErrorIs(t, <-done, context.Canceled)
 }

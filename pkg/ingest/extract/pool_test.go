@@ -174,6 +174,7 @@ func TestSlowReceiverIsNoSlowReader(t *testing.T) {
 	t.Parallel()
 	const limit = 4 * time.Second // far above what a child needs, also on a machine that stalls
 	p := newPool(t, func(c *Config) { c.TimeoutSmall = limit })
+	readText1(t, p) // the child has started
 	f, err := os.Open(filepath.Join("testdata", "corpus", "txt_utf8.txt"))
 	require.NoError(t, err)
 	defer f.Close()

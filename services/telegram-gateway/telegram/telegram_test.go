@@ -152,7 +152,7 @@ func (s *site) allTold() {
 		var open int
 		require.NoError(s.t, s.parts.Store.Reader().QueryRowContext(context.Background(), "SELECT COUNT(*) FROM telegram_reply WHERE told = 0").Scan(&open))
 		return open == 0
-	}, 20*time.Second, 5*time.Millisecond, "every end is told")
+	}, waitLimit, 5*time.Millisecond, "every end is told")
 }
 
 // document is a message's file.
@@ -246,7 +246,7 @@ func TestTheOffsetMovesAfterTheCommit(t *testing.T) {
 			}
 			s.Message(7, 1, "A note.", nil)
 			s.start(s.config())
-			require.Eventually(t, func() bool { return met.Load() > 0 }, 20*time.Second, time.Millisecond)
+			require.Eventually(t, func() bool { return met.Load() > 0 }, waitLimit, time.Millisecond)
 			require.False(t, s.Confirmed())
 			s.With(func() { require.Empty(t, s.Messages) })
 			away.Store(false)
@@ -452,7 +452,7 @@ func TestMetrics(t *testing.T) {
 		"telegram_api_calls_total getFile ok": 2, "telegram_api_calls_total getFile refused": 1, "telegram_api_calls_total download ok": 1, "telegram_api_calls_total download failed": 1,
 		"telegram_replies_open": 2, "telegram_oldest_unanswered_seconds": 0,
 	} {
-		require.Eventually(t, func() bool { return s.figures()[series] == want }, 20*time.Second, 20*time.Millisecond, "%s is %v", series, want)
+		require.Eventually(t, func() bool { return s.figures()[series] == want }, waitLimit, 20*time.Millisecond, "%s is %v", series, want)
 	}
 }
 
@@ -594,7 +594,7 @@ func TestAWrongTokenIsNotReady(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
 	go func() { defer close(done); _ = d.poll(ctx) }()
-	require.Eventually(t, func() bool { return d.api.ready(t.Context()) != nil }, 20*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return d.api.ready(t.Context()) != nil }, waitLimit, time.Millisecond)
 	cancel()
 	<-done
 	require.NotContains(t, fmt.Sprint(d.api.ready(t.Context())), "another")
