@@ -205,6 +205,23 @@ func TestSubmitGoesOnAfterABadFile(t *testing.T) {
 	require.Contains(t, b.err.String(), "refused.txt: UNSUPPORTED_TYPE: a program", "the first error is the command's")
 }
 
+// timeUp is a context whose deadline has come when up is closed.
+type timeUp struct {
+	context.Context
+	up chan struct{}
+}
+
+func (c timeUp) Done() <-chan struct{} { return c.up }
+
+func (c timeUp) Err() error {
+	select {
+	case <-c.up:
+		return context.DeadlineExceeded
+	default:
+		return nil
+	}
+}
+
 // Waiting ends with the person's patience, and says which tasks go on without them.
 func TestWaitEndsInTime(t *testing.T) {
 	t.Parallel()
@@ -213,26 +230,26 @@ func TestWaitEndsInTime(t *testing.T) {
 		_, _ = io.Copy(io.Discard, r.Body)
 		reply(w, http.StatusAccepted, aTask("slow", "QUEUED"))
 	})
-	streaming := make(chan struct{}, 10)
+	streaming := make(chan struct{})
 	b.mux.HandleFunc("GET /api/knowledge/tasks/slow/events", func(w http.ResponseWriter, r *http.Request) {
 		events(w, "slow", "RUNNING")
 		_ = http.NewResponseController(w).Flush()
-		streaming <- struct{}{}
+		select {
+		case streaming <- struct{}{}:
+		case <-r.Context().Done():
+		}
 		<-r.Context().Done()
 	})
 	file := write(t, "a.txt", "a")
-	require.Equal(t, cli.ExitTimeout, b.run(t.Context(), "submit", file, "--wait", "--timeout", "200ms"))
+	up := make(chan struct{})
+	go func() { <-streaming; close(up) }()
+	require.Equal(t, cli.ExitTimeout, b.run(timeUp{t.Context(), up}, "submit", file, "--wait"))
 	require.Contains(t, b.out.String(), "slow", "the task is named, it goes on")
 	ctx, interrupt := context.WithCancel(t.Context())
-	go func() {
-		for len(streaming) > 0 {
-			<-streaming
-		}
-		<-streaming
-		interrupt()
-	}()
+	go func() { <-streaming; interrupt() }()
 	require.Equal(t, cli.ExitInterrupted, b.run(ctx, "submit", file, "--wait", "-o", "json"))
 	require.Contains(t, b.out.String(), `"taskId": "slow"`)
+	require.Equal(t, cli.ExitTimeout, b.run(t.Context(), "submit", file, "--wait", "--timeout", "1ms"))
 	require.Equal(t, cli.ExitUsage, b.run(t.Context(), "submit", file, "--timeout", "soon"))
 }
 
