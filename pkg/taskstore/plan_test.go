@@ -41,3 +41,35 @@ func TestABatchFindsBodiesByTheirKeys(t *testing.T) {
 		return strings.Contains(line, "Index Scan using ingest_task_pkey on ingest_task_body")
 	}))
 }
+
+// A page of tasks by their creation is read along the index, and none of the others is read for it.
+func TestAPageByCreationReadsNoMore(t *testing.T) {
+	t.Parallel()
+	s := migrated(t, taskstore.Config{DatabaseURL: labserver.PostgresDatabase(t)})
+	submitted(t, s, 3000)
+	_, err := s.DB().ExecContext(t.Context(), "ANALYZE")
+	require.NoError(t, err)
+	for _, q := range []taskstate.Query{{}, {UserID: "u1"}} {
+		var list string
+		s.Watch(func(query string, _ bool) error {
+			if strings.Contains(query, "ORDER BY b.created_at") {
+				list = query
+			}
+			return nil
+		})
+		q.Sort, q.Limit = taskstate.SortCreatedDesc, 50
+		page, err := s.List(t.Context(), taskstate.System(), q)
+		require.NoError(t, err)
+		require.Len(t, page.Tasks, 50)
+		args := []any{q.Limit}
+		if q.UserID != "" {
+			args = []any{q.UserID, q.Limit}
+		}
+		var plan []string
+		require.NoError(t, s.Read(t.Context(), func(ctx context.Context, tx taskstate.Tx) (err error) {
+			plan, err = sqldb.Texts(ctx, tx, "EXPLAIN "+list, args...)
+			return err
+		}))
+		require.NotContains(t, strings.Join(plan, "\n"), "Seq Scan on ingest_task")
+	}
+}

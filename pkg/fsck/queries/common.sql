@@ -168,7 +168,7 @@ SELECT v.id, v.document_id, v.base_id, v.task_id, v.no, v.state,
        CASE v.state WHEN 'VISIBLE' THEN COALESCE(v.metadata, '') ELSE '' END
 FROM document_version v
 LEFT JOIN knowledge_base b ON b.id = v.base_id
-LEFT JOIN ingest_task t ON t.id = v.task_id
+LEFT JOIN ingest_task t ON t.id = TRIM(v.task_id)
 LEFT JOIN stored_file f ON f.id = v.file_id
 WHERE v.document_id IN (@list)
 ORDER BY v.document_id, v.no

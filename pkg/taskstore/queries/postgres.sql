@@ -27,6 +27,11 @@ FROM @rows, (SELECT COALESCE(CAST(? AS timestamptz), @now) AS at) AS moment
 WHERE t.id = c.id @guards
   AND (SELECT value FROM timeline WHERE timeline.id = 1) = ?
 
+-- A second condition, by which the state could lead, would make it expect one row of all, and sort them all for a page.
+-- name: Tasks
+ingest_task_body b
+JOIN ingest_task_state t ON t.id = @rawid(b.id)
+
 -- name: WorkerAdd
 INSERT INTO ingest_worker (name, lease_until, created_at, slots) VALUES (?, ?, ?, ?) RETURNING no
 

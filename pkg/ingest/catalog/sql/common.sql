@@ -499,7 +499,7 @@ SELECT v.state, v.title, COALESCE(v.metadata, ''), COALESCE(f.id, ''), COALESCE(
        COALESCE(f.media_type, ''), COALESCE(b.payload, '')
 FROM document_version v
 LEFT JOIN stored_file f ON f.id = v.file_id
-LEFT JOIN ingest_task_body b ON b.id = v.task_id
+LEFT JOIN ingest_task_body b ON b.id = TRIM(v.task_id)
 WHERE v.document_id = ? AND v.no = ?;
 
 -- name: DocumentVisibleNo
