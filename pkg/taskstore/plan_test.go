@@ -40,6 +40,7 @@ func TestABatchFindsBodiesByTheirKeys(t *testing.T) {
 	require.True(t, slices.ContainsFunc(plan, func(line string) bool {
 		return strings.Contains(line, "Index Scan using ingest_task_pkey on ingest_task_body")
 	}))
+	require.Contains(t, strings.Join(plan, "\n"), "Tid Scan on ingest_task_state s")
 }
 
 // A page of tasks by their creation is read along the index, and none of the others is read for it.

@@ -11,8 +11,12 @@ AND b.user_id = ?
 ingest_task_state t @force(PRIMARY)
 @thenjoin ingest_task_body b @force(PRIMARY) ON b.id = @textid(t.id)
 
+-- Whether the state was changed after the statement had begun, so that its body is not of the same time.
+-- name: Moved
+0
+
 -- name: Lock
-SELECT @now, (SELECT value FROM timeline WHERE id = 1), @include(Locked)
+SELECT @now, (SELECT value FROM timeline WHERE id = 1), @include(Moved), @include(Locked)
 FROM @include(WithBody)
 WHERE t.id IN (@list) @scope
 ORDER BY t.id
@@ -87,7 +91,7 @@ ON CONFLICT (user_id, knowledge_base_id, status) DO UPDATE SET n = ingest_task_o
 
 -- The states that a sweep found, where they still wake by then and nobody has locked them.
 -- name: Sweep
-SELECT @now, (SELECT value FROM timeline WHERE id = 1), @include(Locked)
+SELECT @now, (SELECT value FROM timeline WHERE id = 1), @include(Moved), @include(Locked)
 FROM @include(WithBody)
 WHERE t.id IN (@list) AND t.status = ? AND @include(WakesAt) < ?
 ORDER BY t.id

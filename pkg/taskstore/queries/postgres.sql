@@ -59,3 +59,8 @@ CAST(b.payload AS json) ->> 'fileName'
 -- name: WithBody
 ingest_task_state t
 CROSS JOIN LATERAL (SELECT * FROM ingest_task_body y WHERE y.id = @textid(t.id) OFFSET 0) b
+
+-- Of a row whose lock was waited for, Postgres returns the newest version, and of all else what was there when the statement began: nothing yet
+-- in that version's place.
+-- name: Moved
+COALESCE((SELECT 0 FROM ingest_task_state s WHERE s.ctid = t.ctid), 1)
