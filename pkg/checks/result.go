@@ -58,6 +58,7 @@ const (
 	MendRows       = "mend_rows"       // of documents, where all other witnesses speak against a row
 	MendIndex      = "mend_index"      // the full-text index of knowledge bases
 	WakeTasks      = "wake_tasks"      // that nobody would look at
+	CountFailures  = "count_failures"  // tasks that do not fail are taken off the failures
 	CountDocuments = "count_documents" // of knowledge bases, anew
 	RemoveFiles    = "remove_files"    // without a row, older than a day
 )

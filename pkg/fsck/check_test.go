@@ -399,6 +399,26 @@ func TestDocumentsAreCountedAnew(t *testing.T) {
 	})
 }
 
+// A task that does not fail any more is taken off the failures, and off its group's count.
+func TestTasksAreTakenOffTheFailures(t *testing.T) {
+	t.Parallel()
+	everyDatabase(t, func(t *testing.T, w *world) {
+		require.Empty(t, w.find().Counted)
+		w.sql(`UPDATE ingest_task_body SET last_error = NULL WHERE id = ?`, w.dead)
+		found := w.find()
+		require.Equal(t, []string{w.dead}, found.Counted)
+		for _, n := range []int{1, 0} { // the second time somebody else has done it
+			done, err := fsck.Repair(t.Context(), w.evidence(), fsck.Findings{Counted: found.Counted})
+			require.NoError(t, err)
+			require.Equal(t, n, done.Failures)
+			require.EqualValues(t, n, done.Mended)
+		}
+		after := w.find()
+		require.Empty(t, after.Counted)
+		require.Zero(t, after.Report.Rule("I40").Violations)
+	})
+}
+
 // Tasks that no call names are found by their own look, and named again.
 func TestAsleepTasksAreWoken(t *testing.T) {
 	t.Parallel()

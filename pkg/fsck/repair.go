@@ -21,15 +21,16 @@ const repairBatch = 200
 
 // Repaired is what a Repair did.
 type Repaired struct {
-	Deleted int // strays taken out of the store
-	Written int // missing vectors written again, Paid of them embedded anew
-	Paid    int
-	Rows    int   // documents whose rows were mended, or the rows of their files made again
-	Tasks   int   // tasks that somebody looks at again when they wake
-	Counts  int   // numbers of documents of a knowledge base that were counted anew
-	Indexes int   // knowledge bases whose full-text index was completed, or damaged parts of it replaced
-	Mended  int64 // violations that those rows and indexes were
-	Files   int   // files without a row that were removed
+	Deleted  int // strays taken out of the store
+	Written  int // missing vectors written again, Paid of them embedded anew
+	Paid     int
+	Rows     int   // documents whose rows were mended, or the rows of their files made again
+	Tasks    int   // tasks that somebody looks at again when they wake
+	Failures int   // tasks taken off the failures
+	Counts   int   // numbers of documents of a knowledge base that were counted anew
+	Indexes  int   // knowledge bases whose full-text index was completed, or damaged parts of it replaced
+	Mended   int64 // violations that those rows and indexes were
+	Files    int   // files without a row that were removed
 	// Left are what could not be mended, with the reason: upload those documents again with force.
 	Left []string
 }
@@ -37,7 +38,7 @@ type Repaired struct {
 // Repair puts right what Check found. In the vector store, strays that no row names even now are deleted, and missing or
 // changed vectors of visible versions are written again from the embedding cache, or embedded anew when one of embedders is the
 // base's model. The full-text index is made from the rows where it is not theirs. Of the rows, those are mended that all other witnesses speak against (mendRows). Files without a row that
-// are older than a day are removed. Documents are counted anew. Nothing else is touched: a lost file or text cannot be made again.
+// are older than a day are removed. Documents are counted anew, and tasks that do not fail taken off the failures. Nothing else is touched: a lost file or text cannot be made again.
 func Repair(ctx context.Context, e Evidence, f Findings, embedders ...ingest.Embedder) (Repaired, error) {
 	r := &repair{checker: newChecker(e.DB), embedders: embedders, held: map[string]bool{}}
 	r.e, r.Findings = e, f
@@ -50,6 +51,7 @@ func Repair(ctx context.Context, e Evidence, f Findings, embedders ...ingest.Emb
 	}{
 		{"mend rows", r.mendRows},
 		{"wake tasks", r.wakeTasks},
+		{"take tasks off the failures", r.takeOffFailures},
 		{"mend the counts of documents", r.mendCounts},
 		{"delete strays", r.deleteStrays},
 		{"write missing vectors", r.writeMissing},
@@ -71,6 +73,34 @@ func (r *repair) wakeTasks(ctx context.Context) error {
 			return err
 		}
 		r.done.Tasks, r.done.Mended = r.done.Tasks+1, r.done.Mended+1
+	}
+	return nil
+}
+
+// takeOffFailures takes tasks that do not fail off the failures: as the store does it, with the task's state locked first.
+func (r *repair) takeOffFailures(ctx context.Context) error {
+	for _, id := range r.Counted {
+		n := 0
+		err := r.write(ctx, func(ctx context.Context, tx taskstate.Tx) error {
+			n = 0
+			if _, err := sqldb.Collect(ctx, tx, sqldb.Column[int], r.q.Get("FailureLock"), id); err != nil {
+				return err
+			}
+			counted, err := sqldb.Collect(ctx, tx, sqldb.Column[string], r.q.Get("FailureWrong"), id)
+			if err != nil || len(counted) == 0 {
+				return err
+			}
+			if _, err := tx.ExecContext(ctx, r.q.Get("FailureGone"), id); err != nil {
+				return err
+			}
+			n = 1
+			_, err = tx.ExecContext(ctx, r.q.Get("FailureGroupLess"), counted[0])
+			return err
+		})
+		if err != nil {
+			return fmt.Errorf("task %s: %w", id, err)
+		}
+		r.done.Failures, r.done.Mended = r.done.Failures+n, r.done.Mended+int64(n)
 	}
 	return nil
 }

@@ -176,6 +176,7 @@ func wouldMend(found fsck.Findings) *checks.Repair {
 	add(out, checks.MendRows, "", found.Suspects, func(s fsck.Suspect) string { return "document " + s.Document })
 	add(out, checks.MendIndex, "I37", found.Unindexed, func(u fsck.Unindexed) string { return "knowledge base " + u.Base })
 	add(out, checks.WakeTasks, "I38", found.Asleep, func(id string) string { return "task " + id })
+	add(out, checks.CountFailures, "I40", found.Counted, func(id string) string { return "task " + id })
 	add(out, checks.CountDocuments, "I42", found.Miscounted, func(m fsck.Miscounted) string { return "knowledge base " + m.Base + ", " + m.Status })
 	add(out, checks.RemoveFiles, "I12", found.Orphans, func(name string) string { return name })
 	for _, l := range found.Lost {
@@ -209,8 +210,8 @@ func mended(found fsck.Findings, did fsck.Repaired) *checks.Repair {
 	for _, m := range []checks.Mend{
 		{What: checks.DeleteVectors, Rule: "I25", Count: int64(did.Deleted)}, {What: checks.WriteVectors, Rule: "I25", Count: int64(did.Written)},
 		{What: checks.EmbedVectors, Rule: "I25", Count: int64(did.Paid)}, {What: checks.MendRows, Count: int64(did.Rows)}, {What: checks.MendIndex, Rule: "I37", Count: int64(did.Indexes)},
-		{What: checks.WakeTasks, Rule: "I38", Count: int64(did.Tasks)}, {What: checks.CountDocuments, Rule: "I42", Count: int64(did.Counts)},
-		{What: checks.RemoveFiles, Rule: "I12", Count: int64(did.Files)},
+		{What: checks.WakeTasks, Rule: "I38", Count: int64(did.Tasks)}, {What: checks.CountFailures, Rule: "I40", Count: int64(did.Failures)},
+		{What: checks.CountDocuments, Rule: "I42", Count: int64(did.Counts)}, {What: checks.RemoveFiles, Rule: "I12", Count: int64(did.Files)},
 	} {
 		if m.Count > 0 {
 			m.Items = []string{}

@@ -118,6 +118,20 @@ UNION ALL
 SELECT 'said', base_id, status, documents, segments FROM document_count_change
 
 -- Adds what the counts lack. One statement reads and writes, so documents may change meanwhile.
+-- name: FailureLock
+SELECT 1 FROM ingest_task_state WHERE id = @rawid(?) @forupdate
+
+-- name: FailureWrong
+SELECT f.failure_id
+FROM task_failure f
+WHERE f.task_id = ? AND NOT EXISTS (SELECT 1 FROM ingest_task t WHERE t.id = f.task_id AND t.last_error IS NOT NULL AND t.status <> 'CANCELLED')
+
+-- name: FailureGone
+DELETE FROM task_failure WHERE task_id = ?
+
+-- name: FailureGroupLess
+UPDATE failure_group SET tasks = tasks - 1 WHERE id = ?
+
 -- name: MendCounts
 INSERT INTO document_count_change (base_id, status, documents, segments)
 SELECT x.base_id, x.status, SUM(x.documents), SUM(x.segments)

@@ -153,8 +153,8 @@ func (f *fsckFlags) mend(ctx context.Context, in *inspect.Inspected, found fsck.
 		return cli.Failed(errors.New("there is no vector store to mend"))
 	}
 	done, err := fsck.Repair(ctx, in.Evidence, found, in.Embedders...)
-	_, _ = fmt.Fprintf(f.Err, "repaired: %d strays deleted, %d vectors written again, %d of them embedded anew, %d tasks woken, rows of %d documents and the full-text index of %d knowledge bases mended, documents counted anew in %d places, %d files without a row removed\n",
-		done.Deleted, done.Written, done.Paid, done.Tasks, done.Rows, done.Indexes, done.Counts, done.Files)
+	_, _ = fmt.Fprintf(f.Err, "repaired: %d strays deleted, %d vectors written again, %d of them embedded anew, %d tasks woken, %d taken off the failures, rows of %d documents and the full-text index of %d knowledge bases mended, documents counted anew in %d places, %d files without a row removed\n",
+		done.Deleted, done.Written, done.Paid, done.Tasks, done.Failures, done.Rows, done.Indexes, done.Counts, done.Files)
 	for _, left := range done.Left {
 		_, _ = fmt.Fprintf(f.Err, "not mended: %s\n", left)
 	}

@@ -168,8 +168,8 @@ var mendTexts = map[string]string{
 	"delete_vectors": "delete vectors that no row names", "write_vectors": "write vectors of visible versions again, from the cache or embedded anew",
 	"embed_vectors": "of these, embedded anew", "mend_rows": "mend rows of documents, where all other witnesses speak against a row",
 	"mend_index": "complete the full-text index of knowledge bases", "wake_tasks": "wake tasks that nobody would look at",
-	"count_documents": "count the documents of knowledge bases anew",
-	"remove_files":    "remove files without a row that are older than a day",
+	"count_failures": "take tasks that do not fail off the failures", "count_documents": "count the documents of knowledge bases anew",
+	"remove_files": "remove files without a row that are older than a day",
 }
 
 // MendText says what a repair does.

@@ -543,7 +543,8 @@ var Texts = map[string]string{
 	"Drain":                                       "排空",
 	"The process takes no new task, ends those that it has and leaves its group. It stays, and can be told to take tasks again; a restart ends the draining too.": "该进程不再领取新任务，完成已有任务后离开消费组。进程会保留，可以让它重新领取任务；重启也会结束排空。",
 	"It is a document of %s, who alone can preview it and go back to an earlier version.":                                                                         "这是 %s 的文档，只有该用户可以预览它或回到较早的版本。",
-	"count the documents of knowledge bases anew": "重新统计知识库的文档数",
+	"count the documents of knowledge bases anew":  "重新统计知识库的文档数",
+	"take tasks that do not fail off the failures": "将未失败的任务移出失败列表",
 	// Sentences of explanations (pkg/tasks).
 	"The task is %s since %s (%s ago).":                                               "任务状态为 %s，自 %s 起（%s 前）。",
 	"It is at stage %s, %s of %s %s, %s %%.":                                          "当前阶段：%s，已完成 %s / %s %s，%s %%。",
