@@ -37,6 +37,18 @@ func Text(number, bytes int) Doc {
 	return Doc{Name: fmt.Sprintf("report-%d.txt", number), Key: fmt.Sprintf("lab-%d", number), Body: []byte(b.String()), Mark: mark}
 }
 
+// Letter makes a message of a text, with attachments.
+func Letter(d Doc, names ...string) Doc {
+	var b strings.Builder
+	fmt.Fprintf(&b, "From: a@example.org\r\nTo: b@example.org\r\nSubject: %s\r\nMIME-Version: 1.0\r\nContent-Type: multipart/mixed; boundary=XX\r\n\r\n", d.Name)
+	fmt.Fprintf(&b, "--XX\r\nContent-Type: text/plain\r\n\r\n%s\r\n", d.Body)
+	for _, name := range names {
+		fmt.Fprintf(&b, "--XX\r\nContent-Type: text/plain; name=%q\r\nContent-Disposition: attachment; filename=%q\r\n\r\nThis is %s.\r\n", name, name, name)
+	}
+	d.Name, d.Body = strings.TrimSuffix(d.Name, ".txt")+".eml", []byte(b.String()+"--XX--\r\n")
+	return d
+}
+
 // Docx is the smallest package that word processors open, around the mark-up of its paragraphs.
 func Docx(paragraphs io.Reader) ([]byte, error) {
 	const (

@@ -13,21 +13,9 @@ import (
 	"github.com/millweir/millweir/scripts/lab/tables"
 )
 
-// letter makes a message of a text, with attachments.
-func letter(d apiclient.Doc, names ...string) apiclient.Doc {
-	var b strings.Builder
-	fmt.Fprintf(&b, "From: a@example.org\r\nTo: b@example.org\r\nSubject: %s\r\nMIME-Version: 1.0\r\nContent-Type: multipart/mixed; boundary=XX\r\n\r\n", d.Name)
-	fmt.Fprintf(&b, "--XX\r\nContent-Type: text/plain\r\n\r\n%s\r\n", d.Body)
-	for _, name := range names {
-		fmt.Fprintf(&b, "--XX\r\nContent-Type: text/plain; name=%q\r\nContent-Disposition: attachment; filename=%q\r\n\r\nThis is %s.\r\n", name, name, name)
-	}
-	d.Name, d.Body = strings.TrimSuffix(d.Name, ".txt")+".eml", []byte(b.String()+"--XX--\r\n")
-	return d
-}
-
 // letterUploaded sends a message with three attachments.
 func letterUploaded(ctx context.Context, t *trial) error {
-	d, err := t.upload(ctx, letter(t.doc(smallDoc), "one.txt", "two.txt", "three.txt"))
+	d, err := t.upload(ctx, apiclient.Letter(t.doc(smallDoc), "one.txt", "two.txt", "three.txt"))
 	if err == nil {
 		t.docs = append(t.docs, d)
 	}
@@ -36,7 +24,7 @@ func letterUploaded(ctx context.Context, t *trial) error {
 
 // letterReplaced sends another version of it, with other attachments.
 func letterReplaced(ctx context.Context, t *trial) error {
-	_, err := t.client.Replace(ctx, t.docs[0].document, letter(t.doc(smallDoc), "two.txt", "four.txt"))
+	_, err := t.client.Replace(ctx, t.docs[0].document, apiclient.Letter(t.doc(smallDoc), "two.txt", "four.txt"))
 	return err
 }
 

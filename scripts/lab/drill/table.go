@@ -107,7 +107,7 @@ func onPostgres(run func(context.Context, *stage.Stage) (string, error)) func(co
 // drills are the whole matrix, transport by transport.
 func drills() []drill {
 	var out []drill
-	for _, t := range []stage.Transport{stage.Redis, stage.Kafka, stage.Partitions, stage.Mirror} {
+	for _, t := range stage.All {
 		for _, s := range scenes {
 			if slices.ContainsFunc(s.on, func(o stage.Transport) bool { return o.Name == t.Name }) {
 				out = append(out, drill{t.Name + "-" + s.name, s.what, time.Duration(s.limit) * time.Minute, append(rulesOf(t, s.name), s.rules...), t, s.run})
@@ -123,25 +123,20 @@ var always = []string{"I1", "I2", "I3", "I4", "I5", "I7", "I8", "I11", "I12", "I
 // loaded are those that a drill with a load and an echo must have judged besides.
 var loaded = []string{"I13", "I14", "I15", "I17", "I20", "I24", "I25", "I26", "I27", "I28", "I29", "I30", "I34", "I35", "I44", "L4", "L5"}
 
-// onOutbox are those of its events, onTopic those of a drill on partitions.
-var (
-	onOutbox = []string{"I16", "L3"}
-	onTopic  = []string{"I31", "I32", "I33"}
-)
+// elsewhere are those that crash points and the soak judge: no load of a drill has messages.
+var elsewhere = []string{"I43"}
+
+// onOutbox are those of a transport's events.
+var onOutbox = []string{"I16", "L3"}
 
 // rulesOf are the rules that every drill on a transport must have judged. The all-in-one has its Redis inside, where nobody can
 // look; a switch from one transport to another shows little of either.
 func rulesOf(t stage.Transport, scene string) []string {
-	out := slices.Clone(always)
 	switch {
 	case t.Kafka && scene == "switch":
-		return append(out, onOutbox...)
-	case t.Kafka:
-		return append(append(out, "I15", "I21", "L5"), onOutbox...)
-	case t.RabbitMQ:
-		return append(out, "I22")
-	case t.Partitions > 1 && scene != "kill9-dev":
-		return append(out, onTopic...)
+		return slices.Concat(always, onOutbox)
+	case scene == "kill9-dev":
+		return slices.Clone(always)
 	}
-	return out
+	return slices.Concat(always, t.Rules)
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -13,6 +14,7 @@ import (
 	"github.com/millweir/millweir/pkg/ingest/embed/embedtest"
 	"github.com/millweir/millweir/pkg/labserver"
 	"github.com/millweir/millweir/scripts/lab/await"
+	"github.com/millweir/millweir/scripts/lab/drill/stage"
 	"github.com/millweir/millweir/scripts/lab/proc"
 	"github.com/millweir/millweir/scripts/lab/proxy"
 	"github.com/millweir/millweir/scripts/lab/verb"
@@ -38,39 +40,43 @@ type fault struct {
 	name  string
 	pause time.Duration // about the time between two of them in a shift
 	do    harm
+	needs string // what stands in the name of a service that it is for; "": it is for all transports
 }
 
 // faults are all that a soak does.
 var faults = []fault{
-	{"kill-worker", 4 * time.Second, killOne("stream-worker")},
-	{"kill-api", 5 * time.Second, killOne("ingest-api")},
-	{"kill-reclaimer", 5 * time.Second, killOne("reclaimer")},
-	{"kill-all", 12 * time.Second, killAll},
-	{"stop-process", 3 * time.Second, stopProcess},
-	{"sigterm", 4 * time.Second, sigterm},
-	{"redis-kill", 8 * time.Second, alone(func(ctx context.Context, n *nemesis, r *rand.Rand) error {
-		return restart(ctx, n.world.Redis, between(r, 0, 2*time.Second))
-	})},
-	{"redis-flush", 8 * time.Second, alone(redisFlush)},
-	{"redis-delete", 8 * time.Second, alone(redisDelete)},
-	{"database-restart", 10 * time.Second, alone(databaseRestart)},
-	{"chroma-kill", 12 * time.Second, alone(func(ctx context.Context, n *nemesis, r *rand.Rand) error {
-		return restart(ctx, n.world.Chroma, between(r, 0, 2*time.Second))
-	})},
-	{"net-slow", 5 * time.Second, network(4*time.Second, func(p *proxy.Proxy) error { return p.Slow(50*time.Millisecond, 50*time.Millisecond) })},
-	{"net-reset", 5 * time.Second, network(time.Second, (*proxy.Proxy).Cut)},
-	{"net-silence", 8 * time.Second, network(6*time.Second, (*proxy.Proxy).Silence)},
-	{"net-refuse", 8 * time.Second, network(2*time.Second, func(p *proxy.Proxy) error { p.Refuse(); return nil })},
-	{"commit-unknown", 2 * time.Second, commitUnknown},
-	{"embedder", 2 * time.Second, embedder},
+	{"kill-worker", 4 * time.Second, killOne("stream-worker", "kafka-consumer"), ""},
+	{"kill-api", 5 * time.Second, killOne("ingest-api"), ""},
+	{"kill-reclaimer", 5 * time.Second, killOne("reclaimer"), ""},
+	{"kill-relay", 5 * time.Second, killOne("outbox-relay"), "relay"},
+	{"kill-mirror", 5 * time.Second, killOne("stream-mirror"), "mirror"},
+	{"kill-all", 12 * time.Second, killAll, ""},
+	{"stop-process", 3 * time.Second, stopProcess, ""},
+	{"sigterm", 4 * time.Second, sigterm, ""},
+	{"redis-kill", 8 * time.Second, restarts(func(w *world.World) *labserver.Server { return w.Redis }, 2*time.Second), "stream-"},
+	{"redis-flush", 8 * time.Second, alone(redisFlush), "stream-"},
+	{"redis-delete", 8 * time.Second, alone(redisDelete), "stream-"},
+	{"kafka-kill", 20 * time.Second, restarts(func(w *world.World) *labserver.Server { return w.Kafka }, 3*time.Second), "kafka-"},
+	{"rabbit-kill", 20 * time.Second, restarts(func(w *world.World) *labserver.Server { return w.Rabbit }, 3*time.Second), "mirror"},
+	{"database-restart", 10 * time.Second, alone(databaseRestart), ""},
+	{"chroma-kill", 12 * time.Second, restarts(func(w *world.World) *labserver.Server { return w.Chroma }, 2*time.Second), ""},
+	{"net-slow", 5 * time.Second, network(4*time.Second, func(p *proxy.Proxy) error { return p.Slow(50*time.Millisecond, 50*time.Millisecond) }), ""},
+	{"net-reset", 5 * time.Second, network(time.Second, (*proxy.Proxy).Cut), ""},
+	{"net-silence", 8 * time.Second, network(6*time.Second, (*proxy.Proxy).Silence), ""},
+	{"net-refuse", 8 * time.Second, network(2*time.Second, func(p *proxy.Proxy) error { p.Refuse(); return nil }), ""},
+	{"commit-unknown", 2 * time.Second, commitUnknown, ""},
+	{"embedder", 2 * time.Second, embedder, ""},
 }
 
-// matching returns the faults that the names ask for; "none" asks for none.
-func matching(names string) ([]fault, error) {
+// matching returns the faults of a transport that the names ask for; "none" asks for none.
+func matching(names string, on stage.Transport) ([]fault, error) {
 	if names == "none" {
 		return nil, nil
 	}
-	return verb.Choose(names, faults, func(f fault) string { return f.name })
+	chosen := slices.DeleteFunc(slices.Clone(faults), func(f fault) bool {
+		return !slices.ContainsFunc(on.Services, func(service string) bool { return strings.Contains(service, f.needs) })
+	})
+	return verb.Choose(names, chosen, func(f fault) string { return f.name })
 }
 
 // nemesis does the harm.
@@ -175,9 +181,15 @@ func (n *nemesis) harm(random *rand.Rand, service string, do func(*member) error
 	return do(m)
 }
 
-func killOne(service string) harm {
+// killOne kills a process of the services that the transport has of these.
+func killOne(services ...string) harm {
 	return func(_ context.Context, n *nemesis, random *rand.Rand) error {
-		return n.harm(random, service, (*member).kill)
+		for _, service := range services {
+			if err := n.harm(random, service, (*member).kill); err != nil {
+				return err
+			}
+		}
+		return nil
 	}
 }
 
@@ -216,6 +228,13 @@ func alone(do harm) harm {
 	}
 }
 
+// restarts is restart of one of the world's servers, away for most at most.
+func restarts(which func(*world.World) *labserver.Server, most time.Duration) harm {
+	return alone(func(ctx context.Context, n *nemesis, random *rand.Rand) error {
+		return restart(ctx, which(n.world), between(random, 0, most))
+	})
+}
+
 // restart is kill -9 of a server and, after it was away for a while, a restart on the same data.
 func restart(ctx context.Context, server *labserver.Server, away time.Duration) error {
 	err := server.Kill(context.WithoutCancel(ctx))
@@ -230,9 +249,11 @@ func redisFlush(ctx context.Context, n *nemesis, _ *rand.Rand) error {
 
 // redisDelete takes the stream or its group away.
 func redisDelete(ctx context.Context, n *nemesis, random *rand.Rand) error {
-	command := []string{"DEL", world.StreamKey}
+	keys := n.world.Stream.Keys()
+	key := keys[random.IntN(len(keys)-1)] // the last one is that of workflows, which the users have none of
+	command := []string{"DEL", key}
 	if random.IntN(2) == 0 {
-		command = []string{"XGROUP", "DESTROY", world.StreamKey, world.Group}
+		command = []string{"XGROUP", "DESTROY", key, world.Group}
 	}
 	err := n.world.Stream.Do(context.WithoutCancel(ctx), command...)
 	n.world.Stream.Lost()

@@ -5,11 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/millweir/millweir/pkg/fsck/rules"
 	"github.com/millweir/millweir/pkg/taskstate/history"
 	"github.com/millweir/millweir/scripts/lab/await"
+	"github.com/millweir/millweir/scripts/lab/drill/stage"
 	"github.com/millweir/millweir/scripts/lab/judge"
 	"github.com/millweir/millweir/scripts/lab/tables"
 )
@@ -79,6 +81,11 @@ func (s *soak) ask(ctx context.Context, a judge.Audit) (history.Report, error) {
 	return report, err
 }
 
+// required are the rules that must have judged something on a transport.
+func required(on stage.Transport) []string {
+	return slices.DeleteFunc(append(rules.Applicable(), on.Rules...), func(id string) bool { return slices.Contains(on.Without, id) })
+}
+
 // judge is the verdict: every applicable rule must have judged something and found nothing.
 func (s *soak) judge(ctx context.Context, took time.Duration, moving history.Report) (string, error) {
 	if err := s.journal.close(); err != nil {
@@ -100,7 +107,7 @@ func (s *soak) judge(ctx context.Context, took time.Duration, moving history.Rep
 	report, err := s.ask(ctx, a)
 	if err == nil {
 		report = rules.Merge(report, moving)
-		err = report.RequireJudged(rules.Applicable()...)
+		err = report.RequireJudged(required(s.transport)...)
 	}
 	for _, r := range report {
 		if r.Judged+r.Violations > 0 {

@@ -1,11 +1,12 @@
 // Package soak breaks a whole installation at random for a long time and then judges all that it left.
 //
-//	lab soak [-for 30m] [-seed N] [-transitions N] [-quiet 4m] [-name FAULT,…]
+//	lab soak [-for 30m] [-on main] [-postgres] [-seed N] [-transitions N] [-quiet 4m] [-name FAULT,…]
 //
-// Two gateways, three workers and two reclaimers run on MariaDB, Redis, Chroma and a fake embedding service. Users upload,
-// replace, delete, cancel, retry, search and watch all the time; meanwhile a random subset of faults is at work, another one
-// every 10 to 20 s, and none a quarter of the time. In the end everything is healed, the work comes to rest, and the checker
-// of pkg/fsck judges tables, log, streams, vectors, what was paid and what the users saw. Every rule must have judged something.
+// Two gateways, three workers, two reclaimers and what else the transport needs run on MariaDB or Postgres, Redis or Kafka,
+// Chroma and a fake embedding service. Users upload, replace, delete, cancel, retry, search and watch all the time; meanwhile
+// a random subset of faults is at work, another one every 10 to 20 s, and none a quarter of the time. In the end everything
+// is healed, the work comes to rest, and the checker of pkg/fsck judges tables, log, deliveries, vectors, what was paid and
+// what the users saw. Every rule that the transport has something for must have judged something.
 // A failure names the seed, the faults, the first violated rule and that task's history.
 package soak
 
@@ -17,6 +18,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"path/filepath"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -25,6 +27,7 @@ import (
 	"github.com/millweir/millweir/pkg/process"
 	"github.com/millweir/millweir/pkg/taskstate/history"
 	"github.com/millweir/millweir/scripts/lab/await"
+	"github.com/millweir/millweir/scripts/lab/drill/stage"
 	"github.com/millweir/millweir/scripts/lab/verb"
 	"github.com/millweir/millweir/scripts/lab/world"
 )
@@ -44,20 +47,23 @@ type options struct {
 	length      time.Duration
 	quiet       time.Duration
 	transitions int64
+	on          string
+	postgres    bool
 }
 
 // soak is one run.
 type soak struct {
 	options
-	faults   []fault // at work
-	out      io.Writer
-	bench    *world.Bench
-	world    *world.World
-	fleet    *fleet
-	nemesis  *nemesis
-	journal  *journal
-	crowd    *crowd
-	problems problems
+	transport stage.Transport
+	faults    []fault // at work
+	out       io.Writer
+	bench     *world.Bench
+	world     *world.World
+	fleet     *fleet
+	nemesis   *nemesis
+	journal   *journal
+	crowd     *crowd
+	problems  problems
 
 	backlog atomic.Int64 // tasks that have not ended
 	last    atomic.Int64 // id of the last one
@@ -71,10 +77,16 @@ func Run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		set.DurationVar(&o.quiet, "quiet", 4*time.Minute, "how long the work may take to come to rest afterwards")
 		set.Int64Var(&o.transitions, "transitions", 0, "fewer than so many have judged too little")
 		set.StringVar(&o.Names, "faults", "", "as -name; none: no fault")
+		set.StringVar(&o.on, "on", stage.Redis.Name, "the transport: main, streammq, kafka or mirror")
+		set.BoolVar(&o.postgres, "postgres", false, "Postgres in MariaDB's place")
 	}); !ok {
 		return code
 	}
-	chosen, err := matching(o.Names)
+	transport, err := stage.On(o.on)
+	if err != nil {
+		return verb.Fail(stderr, "soak", process.ExitUsage, err)
+	}
+	chosen, err := matching(o.Names, transport)
 	if err != nil {
 		return verb.Fail(stderr, "soak", process.ExitUsage, err)
 	}
@@ -85,7 +97,7 @@ func Run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	if err != nil {
 		return verb.Fail(stderr, "soak", process.ExitFailed, err)
 	}
-	s := &soak{options: o, faults: chosen, out: stdout, bench: bench}
+	s := &soak{options: o, transport: transport, faults: chosen, out: stdout, bench: bench}
 	began := time.Now()
 	saw, err := s.whole(ctx)
 	if err != nil && s.nemesis != nil {
@@ -107,6 +119,11 @@ func settings() []string {
 	}
 }
 
+// services are one process more of each than the transport's drills have: two gateways, three workers, two of the rest.
+func services(t stage.Transport) []string {
+	return slices.Concat(t.Services, slices.Compact(slices.Clone(t.Services)))
+}
+
 // randomOf is a source of its own for each name, out of the seed.
 func (s *soak) randomOf(name string) *rand.Rand {
 	sum := fnv.New64a()
@@ -119,8 +136,13 @@ func (s *soak) full() bool { return s.backlog.Load() >= room }
 
 // whole is the run from the first server to the verdict.
 func (s *soak) whole(ctx context.Context) (saw string, err error) {
+	env := settings()
+	if s.transport.RabbitMQ {
+		env = append(env, world.AuditEnv()...)
+	}
 	s.world, err = world.New(ctx, s.bench, world.Options{
-		Name: "world", Env: settings(), Embedder: &embedtest.Options{}, Proxied: true, CutCommits: true, Evidence: true,
+		Name: "world", Env: env, Embedder: &embedtest.Options{}, Proxied: true, CutCommits: true, Evidence: true,
+		Postgres: s.postgres, Kafka: s.transport.Kafka, RabbitMQ: s.transport.RabbitMQ, Partitions: s.transport.Partitions,
 	})
 	if err != nil {
 		return "", err
@@ -129,7 +151,7 @@ func (s *soak) whole(ctx context.Context) (saw string, err error) {
 	if s.journal, err = openJournal(filepath.Join(s.world.Dir, "client.jsonl")); err != nil {
 		return "", err
 	}
-	s.fleet, err = newFleet(ctx, s.world, "ingest-api", "ingest-api", "stream-worker", "stream-worker", "stream-worker", "reclaimer", "reclaimer")
+	s.fleet, err = newFleet(ctx, s.world, services(s.transport)...)
 	if err != nil {
 		return "", err
 	}

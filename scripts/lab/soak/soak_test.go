@@ -12,6 +12,7 @@ import (
 	"github.com/millweir/millweir/pkg/fsck"
 	"github.com/millweir/millweir/pkg/labserver"
 	"github.com/millweir/millweir/scripts/lab/apiclient"
+	"github.com/millweir/millweir/scripts/lab/drill/stage"
 	"github.com/millweir/millweir/scripts/lab/verb"
 )
 
@@ -75,16 +76,38 @@ func TestAUserComesBackToHisLastDocuments(t *testing.T) {
 
 func TestFaultsAreChosenByName(t *testing.T) {
 	t.Parallel()
-	for choice, n := range map[string]int{"": len(faults), "none": 0, "kill-all,redis": 4} {
-		chosen, err := matching(choice)
+	for choice, n := range map[string]int{"": len(faults) - 4, "none": 0, "kill-all,redis": 4} {
+		chosen, err := matching(choice, stage.Redis)
 		require.NoError(t, err)
 		require.Len(t, chosen, n, choice)
 	}
+	of := map[string]bool{}
+	for _, transport := range stage.All {
+		chosen, err := matching("", transport)
+		require.NoError(t, err)
+		for _, f := range chosen {
+			of[f.name] = true
+		}
+	}
+	require.Len(t, of, len(faults), "each fault is for one of the transports")
+	_, err := matching("redis", stage.Kafka)
+	require.ErrorContains(t, err, `"redis"`)
 	names := map[string]bool{}
 	for _, f := range faults {
 		require.False(t, names[f.name], f.name)
 		names[f.name] = true
 	}
+}
+
+func TestAFleetHasOneMoreOfEachService(t *testing.T) {
+	t.Parallel()
+	for transport, n := range map[string]int{"main": 7, "streammq": 7, "kafka": 9, "mirror": 10} {
+		on, err := stage.On(transport)
+		require.NoError(t, err)
+		require.Len(t, services(on), n, transport)
+	}
+	_, err := stage.On("nats")
+	require.ErrorContains(t, err, "nats")
 }
 
 func TestWhatWentWrongUnderWayIsTold(t *testing.T) {

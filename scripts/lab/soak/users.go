@@ -30,6 +30,7 @@ const (
 	tries      = 4 // of one upload whose outcome is unknown or that met a 503
 	topK       = 10
 	borrowOne  = 20 // every so many uploads are a file that somebody has sent before
+	letterOne  = 20 // every so many new documents are a message
 	tryPause   = 100 * time.Millisecond
 	maxPause   = time.Second
 	waitLimit  = 5 * time.Second // of a user with one request
@@ -80,7 +81,7 @@ func newCrowd(ctx context.Context, s *soak, gateways []*apiclient.Client) (*crow
 	}
 	as := func(name, role string) ([]*apiclient.Client, error) {
 		cmd := exec.CommandContext(ctx, filepath.Join(s.bench.Bin, "millweir"), "keys", "create", "--user", name, "--role", role)
-		cmd.Env = []string{"MYSQL_DSN=" + s.world.SQL.DSN("")}
+		cmd.Env = []string{"DATABASE_URL=" + s.world.SQL.URL("")}
 		secret, err := cmd.Output()
 		c.secrets = append(c.secrets, strings.TrimSpace(string(secret)))
 		var out []*apiclient.Client
@@ -169,13 +170,18 @@ func (a *actor) step(ctx context.Context) {
 // client is one of the gateways, at random.
 func (a *actor) client() *apiclient.Client { return a.user.clients[a.random.IntN(len(a.user.clients))] }
 
-// fresh is a document that nobody has sent before, out of the seed.
+// fresh is a document that nobody has sent before, out of the seed; now and then it is a message with attachments.
 func (a *actor) fresh() apiclient.Doc {
 	size := smallBytes
 	if a.random.IntN(100) == 0 {
 		size = largeBytes
 	}
-	return apiclient.Text(int(a.seed%1_000_000)*1_000_000+int(a.numbers.Add(1)), size)
+	n := int(a.numbers.Add(1))
+	d := apiclient.Text(int(a.seed%1_000_000)*1_000_000+n, size)
+	if a.random.IntN(letterOne) == 0 { // one attachment is the same in many of a user's messages
+		d = apiclient.Letter(d, "terms.txt", fmt.Sprintf("enclosure-%d.txt", n))
+	}
+	return d
 }
 
 // send repeats an upload while its outcome is unknown, as a careful client does; false: it was refused or given up.

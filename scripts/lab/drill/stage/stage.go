@@ -3,6 +3,7 @@ package stage
 
 import (
 	"context"
+	"fmt"
 	"math/rand/v2"
 	"slices"
 	"time"
@@ -31,16 +32,32 @@ type Transport struct {
 	Services   []string // one of each, and a second worker
 	Partitions int      // of the topic; 0: one stream
 	Kafka      bool
-	RabbitMQ   bool // copies of the tasks are kept there
+	RabbitMQ   bool     // copies of the tasks are kept there
+	Rules      []string // that have something to judge on it, besides those of every transport
+	Without    []string // rules of the others that have nothing to judge on it
 }
 
 // The transports.
 var (
 	Redis      = Transport{Name: "main", Services: []string{"ingest-api", "stream-worker", "stream-worker", "reclaimer"}}
-	Partitions = Transport{Name: "streammq", Services: Redis.Services, Partitions: 4}
-	Mirror     = Transport{Name: "mirror", Services: append(slices.Clone(Redis.Services), "stream-mirror", "stream-mirror"), RabbitMQ: true}
-	Kafka      = Transport{Name: "kafka", Services: []string{"ingest-api", "outbox-relay", "kafka-consumer", "kafka-consumer", "reclaimer"}, Kafka: true}
+	Partitions = Transport{Name: "streammq", Services: Redis.Services, Partitions: 4, Rules: []string{"I31", "I32", "I33"}}
+	Mirror     = Transport{Name: "mirror", Services: append(slices.Clone(Redis.Services), "stream-mirror", "stream-mirror"), RabbitMQ: true, Rules: []string{"I22"}}
+	Kafka      = Transport{Name: "kafka", Services: []string{"ingest-api", "outbox-relay", "kafka-consumer", "kafka-consumer", "reclaimer"}, Kafka: true, Rules: []string{"I15", "I21", "L5", "I16", "L3"},
+		Without: []string{"I17", "I19", "I20", "L4", "L6"}}
 )
+
+// All are the transports, in the order of the matrix.
+var All = []Transport{Redis, Kafka, Partitions, Mirror}
+
+// On is the transport of a name. Errors: there is none.
+func On(name string) (Transport, error) {
+	for _, t := range All {
+		if t.Name == name {
+			return t, nil
+		}
+	}
+	return Transport{}, fmt.Errorf("no transport is called %q", name)
+}
 
 // Least is how many documents the stage's load must bring in.
 func (s *Stage) Least() int { return int(s.Load.Seconds()) * leastAccepted }
