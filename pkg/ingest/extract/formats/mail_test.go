@@ -142,6 +142,55 @@ func TestAPageOnlyMessage(t *testing.T) {
 	require.Equal(t, []string{"## Head", "p one", "t a | b"}, lines[2:])
 }
 
+// All that a message says is read, in its order: of alternatives the plain text, where there is one, and every other part of text, whichever
+// kind it has. A list's footer in plain text is no reason to leave out the page above it.
+func TestAllPartsOfAMessagesTextAreRead(t *testing.T) {
+	t.Parallel()
+	plain := func(text string) string { return "Content-Type: text/plain; charset=utf-8\r\n\r\n" + text }
+	page := func(text string) string {
+		return "Content-Type: text/html; charset=utf-8\r\n\r\n<html><body><p>" + text + "</p></body></html>"
+	}
+	picture := "Content-Type: image/png; name=a.png\r\nContent-Disposition: inline; filename=a.png\r\n\r\npng"
+	boundary := 0
+	of := func(kind string, parts ...string) string {
+		boundary++
+		mark := fmt.Sprintf("b%dx", boundary)
+		s := "Content-Type: multipart/" + kind + "; boundary=" + mark + "\r\n\r\n"
+		for _, part := range parts {
+			s += "--" + mark + "\r\n" + part + "\r\n"
+		}
+		return s + "--" + mark + "--\r\n"
+	}
+	for name, c := range map[string]struct{ message, want string }{
+		"a list's footer below a page":         {of("mixed", page("The page."), plain("A footer.")), "The page.|A footer."},
+		"a footer below alternatives":          {of("mixed", of("alternative", plain("The text."), page("The page.")), plain("A footer.")), "The text.|A footer."},
+		"pages around a picture, as Apple's":   {of("mixed", page("Before."), picture, page("After.")), "Before.|After."},
+		"the same beside a plain text":         {of("alternative", plain("Before and after."), of("mixed", page("Before."), picture, page("After."))), "Before and after."},
+		"a page below a text":                  {of("mixed", plain("The text."), picture, page("The page.")), "The text.|The page."},
+		"an empty plain text":                  {of("alternative", plain("  "), of("related", page("The page."), picture)), "The page."},
+		"alternatives the wrong way round":     {of("alternative", page("The page."), plain("The text.")), "The text."},
+		"signed":                               {of("signed", of("mixed", page("The page."), plain("A footer.")), "Content-Type: application/pgp-signature\r\n\r\nsigned"), "The page.|A footer."},
+		"another kind of text":                 {of("mixed", plain("See this."), "Content-Type: text/x-diff\r\n\r\n+one line"), "See this.|+one line"},
+		"an invitation":                        {of("alternative", plain("Come."), page("Come."), "Content-Type: text/calendar\r\n\r\nBEGIN:VCALENDAR"), "Come."},
+		"an invitation without a text":         {of("alternative", page("Come."), "Content-Type: text/calendar\r\n\r\nBEGIN:VCALENDAR"), "Come."},
+		"a text that is a file":                {of("mixed", plain("The text."), "Content-Type: text/plain; name=log.txt\r\nContent-Disposition: inline; filename=log.txt\r\n\r\nthe log"), "The text."},
+		"nothing but a file":                   {of("mixed", "Content-Type: text/plain; name=log.txt\r\nContent-Disposition: attachment; filename=log.txt\r\n\r\nthe log"), ""},
+		"a plain text that stands for nothing": {of("alternative", plain("Open this in your browser."), page(strings.Repeat("All of it. ", 20))), strings.TrimSpace(strings.Repeat("All of it. ", 20))},
+		"parts without a type":                 {of("mixed", "\r\nuntyped", page("The page.")), "untyped|The page."},
+		"a message cut within its last part":   {strings.SplitAfter(of("mixed", page("The page."), plain("A footer.")), "A foo")[0], "The page.|A foo"},
+	} {
+		_, lines, err := readFile(t, "a.eml", head+"Subject: s\r\n"+c.message)
+		require.NoError(t, err, name)
+		var said []string
+		for _, line := range lines[2:] {
+			if text, ok := strings.CutPrefix(line, "p "); ok {
+				said = append(said, strings.TrimRight(text, "-\n"))
+			}
+		}
+		require.Equal(t, c.want, strings.Join(said, "|"), name)
+	}
+}
+
 func TestMailboxes(t *testing.T) {
 	t.Parallel()
 	box := ""

@@ -18,10 +18,12 @@ const encodedLine = 76
 // asFile is a message as the EML that it would have been sent as. The same message has the same bytes.
 func (m *message) asFile() part {
 	var parts []string
-	if strings.TrimSpace(m.text) != "" {
-		parts = append(parts, encoded([]byte(m.text), "Content-Type: text/plain; charset=utf-8"))
-	} else if m.html != "" {
-		parts = append(parts, encoded([]byte(m.html), "Content-Type: text/html; charset=utf-8"))
+	for _, s := range m.said {
+		kind := "plain"
+		if s.page {
+			kind = "html"
+		}
+		parts = append(parts, encoded([]byte(s.text), "Content-Type: text/"+kind+"; charset=utf-8"))
 	}
 	for _, p := range m.parts {
 		parts = append(parts, encoded(p.data, "Content-Type: application/octet-stream", disposition("inline", p.name), "Content-ID: <"+oneLine(p.id)+">"))

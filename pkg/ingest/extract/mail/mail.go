@@ -4,11 +4,13 @@ package mail
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"mime"
+	"slices"
 	"strings"
 
 	"github.com/jhillyerd/enmime/v2"
@@ -24,6 +26,8 @@ const (
 	// maxParts bounds the files that are read in their place in a message, and maxFiles those of a file that become documents.
 	maxParts = 1000
 	maxFiles = 1000
+	// stub is how many times more characters a page has than a plain text that stands for nothing.
+	stub = 4
 	// maxNamed bounds the names of attachments in the text of their message.
 	maxNamed = 100
 )
@@ -31,10 +35,16 @@ const (
 // message is one e-mail, whichever file it came from.
 type message struct {
 	subject, from, to, cc, date string
-	text, html                  string
+	said                        []said   // its text, in its order
 	lost                        []string // warnings
 	parts                       []part   // that belong to its text: pictures, mostly
 	files                       []part   // its attachments, which are documents of their own
+}
+
+// said is a piece of a message's text: plain, or of a page.
+type said struct {
+	text string
+	page bool
 }
 
 // part is a file that a message carries.
@@ -50,7 +60,7 @@ func Read(ctx context.Context, in *document.Input, out *document.Sink) (ingest.E
 	if in.Size > messageBytes {
 		return ingest.Extraction{}, document.OverLimit("the message has %d bytes, more than %d", in.Size, messageBytes)
 	}
-	m, err := parse(in.Stream())
+	m, err := parse(ctx, in.Stream())
 	if err != nil {
 		return ingest.Extraction{}, err
 	}
@@ -59,7 +69,7 @@ func Read(ctx context.Context, in *document.Input, out *document.Sink) (ingest.E
 }
 
 // parse reads a message as it is sent. Errors: CORRUPT.
-func parse(src io.Reader) (*message, error) {
+func parse(ctx context.Context, src io.Reader) (*message, error) {
 	parser := enmime.NewParser(enmime.MaxStoredPartErrors(8), enmime.DisableTextConversion(true), enmime.SkipMalformedParts(true),
 		enmime.MultipartWOBoundaryAsSinglePart(true), enmime.StripMediaTypeInvalidCharacters(true), enmime.SetReadPartErrorPolicy(enmime.AllowCorruptTextPartErrorPolicy))
 	e, err := parser.ReadEnvelope(src)
@@ -68,7 +78,10 @@ func parse(src io.Reader) (*message, error) {
 	}
 	m := &message{
 		subject: e.GetHeader("Subject"), from: e.GetHeader("From"), to: e.GetHeader("To"), cc: e.GetHeader("Cc"), date: e.GetHeader("Date"),
-		text: e.Text, html: e.HTML,
+		said: oneOf(ctx, e.Text, e.HTML),
+	}
+	if e.Root != nil && e.Root.FirstChild != nil {
+		m.said = textsOf(ctx, e.Root, false)
 	}
 	seen := map[*enmime.Part]bool{} // an inline part of no known type is an attachment too
 	for _, some := range [][]*enmime.Part{e.Attachments, e.Inlines, e.OtherParts} {
@@ -95,14 +108,83 @@ func parse(src io.Reader) (*message, error) {
 	return m, nil
 }
 
+// oneOf is what a message says that has a plain text and a page.
+func oneOf(ctx context.Context, plain, page string) []said {
+	var texts, pages []said
+	if strings.TrimSpace(plain) != "" {
+		texts = []said{{text: plain}}
+	}
+	if page != "" {
+		pages = []said{{text: page, page: true}}
+	}
+	return choose(ctx, texts, pages)
+}
+
+// choose returns the plain text, which the writer's program made of the page, or the page where it says much more: a text such as "open this in
+// your browser" stands for nothing.
+func choose(ctx context.Context, texts, pages []said) []said {
+	if len(texts) == 0 || len(pages) > 0 && chars(ctx, pages) > stub*chars(ctx, texts) {
+		return pages
+	}
+	return texts
+}
+
+// chars is how many characters are read of texts, as far as they can be read.
+func chars(ctx context.Context, texts []said) int64 {
+	sink := document.NewSink(document.Limits{MaxTextBytes: messageBytes}, func(ingest.Block) error { return nil })
+	_ = send(ctx, texts, sink) // whoever reads them in earnest tells what is wrong
+	return sink.Chars
+}
+
+// textsOf is what a part and those within it say. Of alternatives it is the first without a page or the last with one.
+func textsOf(ctx context.Context, p *enmime.Part, alternative bool) (out []said) {
+	kind := kindOf(p)
+	if p.FirstChild == nil {
+		text := string(p.Content)
+		switch {
+		case !strings.HasPrefix(kind, "text/") || !noFile(p) || strings.TrimSpace(text) == "":
+			return nil
+		case kind == "text/html":
+			return []said{{text: text, page: true}}
+		case kind == "text/plain", !alternative && !slices.Contains(noText, kind):
+			return []said{{text: text}}
+		}
+		return nil
+	}
+	var plain []said
+	alternative = kind == "multipart/alternative"
+	for c := p.FirstChild; c != nil; c = c.NextSibling {
+		texts := textsOf(ctx, c, alternative)
+		switch pages := slices.ContainsFunc(texts, func(s said) bool { return s.page }); {
+		case !alternative:
+			out = append(out, texts...)
+		case !pages && plain == nil:
+			plain = texts
+		case pages:
+			out = texts
+		}
+	}
+	if alternative {
+		return choose(ctx, plain, out)
+	}
+	return out
+}
+
+// noText are kinds of text that nobody wrote to be read.
+var noText = []string{"text/calendar", "text/css", "text/rfc822-headers", "text/x-amp-html"}
+
+// kindOf is a part's media type; without one it is plain text (RFC 2045, 5.2).
+func kindOf(p *enmime.Part) string { return cmp.Or(strings.ToLower(p.ContentType), "text/plain") }
+
 // noFile reports whether a part is no file that a person has attached: a part of the text, or a signature.
 func noFile(p *enmime.Part) bool {
-	kind := strings.ToLower(p.ContentType)
+	kind := kindOf(p)
 	switch {
 	case strings.HasPrefix(kind, "multipart/"):
 		return true
 	case strings.HasPrefix(kind, "text/"):
-		return p.FileName == "" && p.Disposition != "attachment"
+		// The parser looks at the disposition only where there is a type.
+		return p.FileName == "" && p.Disposition != "attachment" && (p.ContentType != "" || p.Header.Get("Content-Disposition") == "")
 	}
 	return kind == "application/pgp-signature" || kind == "application/pkcs7-signature" || kind == "application/x-pkcs7-signature"
 }
@@ -171,7 +253,7 @@ func (m *message) send(ctx context.Context, in *document.Input, out *document.Si
 	if err := out.Block(ingest.Block{Kind: ingest.BlockParagraph, Text: strings.Join(head, "\n")}); err != nil {
 		return err
 	}
-	if err := m.body(ctx, out); err != nil {
+	if err := send(ctx, m.said, out); err != nil {
 		return err
 	}
 	if len(m.parts) > maxParts {
@@ -188,15 +270,20 @@ func (m *message) send(ctx context.Context, in *document.Input, out *document.Si
 	return nil
 }
 
-// body sends the text of a message. The plain text is what the writer's program made of the page: it is read where there is one.
-func (m *message) body(ctx context.Context, out *document.Sink) error {
-	if strings.TrimSpace(m.text) == "" {
-		return html.ReadPart(ctx, m.html, out)
-	}
-	text := strings.ReplaceAll(m.text, "\r\n", "\n")
-	for _, paragraph := range strings.Split(text, "\n\n") {
-		if err := out.Block(ingest.Block{Kind: ingest.BlockParagraph, Text: paragraph}); err != nil {
-			return err
+// send sends texts one after the other.
+func send(ctx context.Context, texts []said, out *document.Sink) error {
+	for _, s := range texts {
+		if s.page {
+			if err := html.ReadPart(ctx, s.text, out); err != nil {
+				return err
+			}
+			continue
+		}
+		text := strings.ReplaceAll(s.text, "\r\n", "\n")
+		for _, paragraph := range strings.Split(text, "\n\n") {
+			if err := out.Block(ingest.Block{Kind: ingest.BlockParagraph, Text: paragraph}); err != nil {
+				return err
+			}
 		}
 	}
 	return nil
@@ -213,7 +300,7 @@ func ReadBox(ctx context.Context, in *document.Input, out *document.Sink) (inges
 			return nil
 		}
 		count++
-		m, err := parse(bytes.NewReader(held.Bytes()))
+		m, err := parse(ctx, bytes.NewReader(held.Bytes()))
 		if err != nil {
 			out.Warn("message %d could not be read: %v", count, err)
 			return nil

@@ -135,7 +135,7 @@ func ReadMSG(ctx context.Context, in *document.Input, out *document.Sink) (inges
 			at.take(entry)
 		}
 	}
-	m := root.message()
+	m := root.message(ctx)
 	room := maxFiles
 	return ingest.Extraction{Title: m.subject}, m.send(ctx, in, out, &room)
 }
@@ -156,14 +156,14 @@ func (n *node) take(entry *mscfb.File) {
 }
 
 // message is what the properties say.
-func (n *node) message() *message {
+func (n *node) message(ctx context.Context) *message {
 	page := int(uint32(n.fixed[tagMessagePage]))
 	webPage := int(uint32(n.fixed[tagInternetPage]))
 	if page == 0 {
 		page = webPage
 	}
 	text := func(property string) string { return n.text(property, page) }
-	m := &message{subject: text(propSubject), to: text(propTo), cc: text(propCc), text: text(propBody), html: n.text(propHTML, webPage), date: n.sentAt()}
+	m := &message{subject: text(propSubject), to: text(propTo), cc: text(propCc), said: oneOf(ctx, text(propBody), n.text(propHTML, webPage)), date: n.sentAt()}
 	m.from = addressed(text(propSender), text(propSenderMail), text(propSenderOwn))
 	if to := n.listed(recipientTo, page); to != "" {
 		m.to = to
@@ -173,7 +173,7 @@ func (n *node) message() *message {
 	}
 	for _, a := range n.attachments {
 		if a.inner != nil {
-			if f := a.inner.message().asFile(); len(f.data) <= messageBytes {
+			if f := a.inner.message(ctx).asFile(); len(f.data) <= messageBytes {
 				m.files = append(m.files, f)
 			} else {
 				m.lost = append(m.lost, fmt.Sprintf("the attached message %q is not read: it has more than %d bytes", f.name, messageBytes))
