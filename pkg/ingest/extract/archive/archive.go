@@ -14,6 +14,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"io"
+	"strings"
 
 	"github.com/millweir/millweir/pkg/ingest/extract/document"
 )
@@ -111,6 +112,12 @@ type Member struct {
 	compressed uint64
 	size       uint64
 }
+
+// Slashed is a member's name with slashes, where programs on Windows wrote backslashes, and without one before it.
+func Slashed(name string) string { return strings.TrimPrefix(strings.ReplaceAll(name, `\`, "/"), "/") }
+
+// Fold is Slashed in lower case, as the names of parts are compared (OPC, 7.2.3.5).
+func Fold(name string) string { return strings.ToLower(Slashed(name)) }
 
 // Each calls visit for the directory's entries, in order, until it returns false.
 func (d Directory) Each(r io.ReaderAt, visit func(Member) bool) error {

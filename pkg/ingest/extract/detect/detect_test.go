@@ -126,7 +126,7 @@ func TestArchivesOfOtherKindsAreNamed(t *testing.T) {
 	t.Parallel()
 	for member, says := range map[string]string{
 		"xl/workbook.bin": "XLSB", "visio/document.xml": "Visio", "AndroidManifest.xml": "Android", "META-INF/MANIFEST.MF": "Java", "readme.txt": "a zip archive",
-		"word/documents.xml": "a zip archive", "word/document.xml.bak": "a zip archive", "Word/Document.xml": "a zip archive",
+		"word/documents.xml": "a zip archive", "word/document.xml.bak": "a zip archive", "Content.xml": "a zip archive",
 	} {
 		data := extracttest.ZipOf(t, "first", "x", member, "y")
 		_, err := detect.File(bytes.NewReader(data), int64(len(data)), "a.zip")
@@ -134,7 +134,8 @@ func TestArchivesOfOtherKindsAreNamed(t *testing.T) {
 		require.ErrorContains(t, err, says, member)
 	}
 	for member, want := range map[string]string{
-		"word/document.xml": document.TypeDOCX, "word/document2.xml": document.TypeDOCX, `word\document.xml`: document.TypeDOCX, "word/document17.xml": document.TypeDOCX,
+		"word/document.xml": document.TypeDOCX, "word/document2.xml": document.TypeDOCX, `word\document.xml`: document.TypeDOCX, "word/document17.xml": document.TypeDOCX, "Word/Document.xml": document.TypeDOCX,
+		`XL\Workbook.xml`: document.TypeXLSX, "PPT/presentation.XML": document.TypePPTX,
 		"xl/workbook.xml": document.TypeXLSX, "ppt/presentation.xml": document.TypePPTX, "META-INF/container.xml": document.TypeEPUB, "content.xml": document.TypeODT,
 	} {
 		data := extracttest.ZipOf(t, member, "x")

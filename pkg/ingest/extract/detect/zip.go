@@ -2,6 +2,7 @@ package detect
 
 import (
 	"bytes"
+	"cmp"
 	"io"
 	"strings"
 
@@ -11,9 +12,12 @@ import (
 
 // zipTypes name the type of an archive by a member that only this type has.
 var zipTypes = map[string]string{
-	"xl/workbook.xml": document.TypeXLSX, "ppt/presentation.xml": document.TypePPTX, "META-INF/container.xml": document.TypeEPUB,
-	"content.xml": document.TypeODT, // or the type that the member mimetype says
+	"META-INF/container.xml": document.TypeEPUB,
+	"content.xml":            document.TypeODT, // or the type that the member mimetype says
 }
+
+// officeTypes are those of Microsoft's, whose names are folded (archive.Fold).
+var officeTypes = map[string]string{"xl/workbook.xml": document.TypeXLSX, "ppt/presentation.xml": document.TypePPTX}
 
 // zipKinds name other archives in the same way.
 var zipKinds = []struct{ member, kind string }{
@@ -36,8 +40,9 @@ func detectZip(head []byte, r io.ReaderAt, size int64, ext string) (string, erro
 	kind, mediaType := "a zip archive", ""
 	var bad error
 	err = dir.Each(r, func(m archive.Member) bool {
-		found := zipTypes[m.Name]
-		if isDocumentPart(m.Name) {
+		name := archive.Fold(m.Name)
+		found := cmp.Or(zipTypes[m.Name], officeTypes[name])
+		if isDocumentPart(name) {
 			found = document.TypeDOCX
 		}
 		if found != "" {
@@ -90,10 +95,10 @@ func openDocument(head []byte) (string, error) {
 	return document.TypeODT, nil
 }
 
-// isDocumentPart tells the main part of a Word document: document.xml, or document2.xml as some programs
+// isDocumentPart tells the main part of a Word document by its folded name: document.xml, or document2.xml as some programs
 // write.
 func isDocumentPart(name string) bool {
-	base, ok := strings.CutPrefix(strings.ReplaceAll(name, `\`, "/"), "word/document")
+	base, ok := strings.CutPrefix(name, "word/document")
 	if !ok {
 		return false
 	}

@@ -4,6 +4,7 @@ package office
 
 import (
 	"archive/zip"
+	"bufio"
 	"bytes"
 	"context"
 	"encoding/xml"
@@ -13,6 +14,7 @@ import (
 	"path"
 	"strings"
 
+	"golang.org/x/text/encoding/unicode"
 	"golang.org/x/text/transform"
 
 	"github.com/millweir/millweir/pkg/ingest"
@@ -36,8 +38,8 @@ const (
 // Archive is an opened document. Its parts are read by name from memory; nothing is unpacked to
 // disk.
 type Archive struct {
-	parts map[string]*zip.File
-	read  int64 // bytes decompressed so far
+	parts map[string]*zip.File // by name, and by folded name
+	read  int64                // bytes decompressed so far
 }
 
 // Open opens the archive of a document. Errors: CORRUPT, LIMIT_EXCEEDED.
@@ -54,21 +56,30 @@ func Open(in *document.Input) (*Archive, error) {
 		return nil, document.Corrupt("open the archive: %w", err)
 	}
 	a := &Archive{parts: make(map[string]*zip.File, len(z.File))}
-	for _, f := range z.File {
-		name := strings.TrimPrefix(strings.ReplaceAll(f.Name, `\`, "/"), "/")
-		if _, twice := a.parts[name]; !twice {
-			a.parts[name] = f
+	for _, named := range []func(string) string{archive.Slashed, archive.Fold} {
+		for _, f := range z.File {
+			if name := named(f.Name); a.parts[name] == nil {
+				a.parts[name] = f
+			}
 		}
 	}
 	return a, nil
 }
 
+// part is the member of a name, in whichever case where there is none in that; nil: there is none.
+func (a *Archive) part(name string) *zip.File {
+	if f := a.parts[name]; f != nil {
+		return f
+	}
+	return a.parts[archive.Fold(name)]
+}
+
 // Has reports whether the archive has a part of that name.
-func (a *Archive) Has(name string) bool { return a.parts[name] != nil }
+func (a *Archive) Has(name string) bool { return a.part(name) != nil }
 
 // Open starts reading a part; nil when the archive has none of that name.
 func (a *Archive) Open(name string) (*Part, error) {
-	f := a.parts[name]
+	f := a.part(name)
 	if f == nil {
 		return nil, nil
 	}
@@ -89,7 +100,7 @@ type Part struct {
 	src     io.ReadCloser
 	read    int64
 	token   int  // bytes since the last "<"
-	binary  bool // the part is no XML
+	binary  bool // the part is no XML, or in UTF-16
 }
 
 // Read implements io.Reader under the limits for size, ratio and token.
@@ -97,23 +108,79 @@ func (p *Part) Read(buf []byte) (int, error) {
 	n, err := p.src.Read(buf)
 	p.read += int64(n)
 	p.archive.read += int64(n)
-	if at := bytes.LastIndexByte(buf[:n], '<'); at >= 0 {
-		p.token = n - at
-	} else {
-		p.token += n
+	if !p.binary {
+		if err := p.bound(buf[:n]); err != nil {
+			return 0, err
+		}
 	}
 	switch {
 	case p.read > archive.MaxPartBytes, p.archive.read > maxArchiveBytes:
 		return 0, document.OverLimit("%s: more than %d bytes", p.file.Name, min(p.read, p.archive.read)-1)
 	case p.read > archive.RatioFreeBytes && uint64(p.read) > archive.MaxRatio*max(p.file.CompressedSize64, 1):
 		return 0, document.OverLimit("%s is compressed more than %d-fold", p.file.Name, archive.MaxRatio)
-	case p.token > maxXMLToken && !p.binary:
-		return 0, document.OverLimit("%s: a single element of more than %d bytes", p.file.Name, maxXMLToken)
 	}
 	if err != nil && !errors.Is(err, io.EOF) {
 		err = document.Corrupt("read %s: %w", p.file.Name, err)
 	}
 	return n, err
+}
+
+// bound counts the bytes of one tag or one run of text.
+func (p *Part) bound(text []byte) error {
+	if at := bytes.LastIndexByte(text, '<'); at >= 0 {
+		p.token = len(text) - at
+	} else {
+		p.token += len(text)
+	}
+	if p.token > maxXMLToken {
+		return document.OverLimit("%s: a single element of more than %d bytes", p.file.Name, maxXMLToken)
+	}
+	return nil
+}
+
+// wide is a part in UTF-16 as UTF-8.
+type wide struct {
+	src  io.Reader
+	part *Part
+}
+
+// Read implements io.Reader under the limit for tokens.
+func (w *wide) Read(buf []byte) (int, error) {
+	n, err := w.src.Read(buf)
+	if limit := w.part.bound(buf[:n]); limit != nil {
+		return 0, limit
+	}
+	return n, err
+}
+
+// decoded is the part's text, and what its declaration says of it (XML, 4.3.3 and F). UTF-16 is known by its mark, or by the zero beside the
+// first "<".
+func (p *Part) decoded() (io.Reader, func(label string, r io.Reader) (io.Reader, error)) {
+	src := bufio.NewReader(p)
+	head, _ := src.Peek(2) // an error comes again
+	var order unicode.Endianness
+	switch string(head) {
+	case "\xff\xfe", "<\x00":
+		order = unicode.LittleEndian
+	case "\xfe\xff", "\x00<":
+		order = unicode.BigEndian
+	default:
+		return src, declared
+	}
+	p.binary, p.token = true, 0
+	return &wide{transform.NewReader(src, unicode.UTF16(order, unicode.UseBOM).NewDecoder()), p}, func(_ string, r io.Reader) (io.Reader, error) { return r, nil }
+}
+
+// declared reads what is in the charset that it declares.
+func declared(label string, r io.Reader) (io.Reader, error) {
+	c, ok := charset.Named(label)
+	if !ok {
+		return nil, fmt.Errorf("unknown charset %q", label)
+	}
+	if c.Enc == nil {
+		return r, nil
+	}
+	return transform.NewReader(r, c.Enc.NewDecoder()), nil
 }
 
 // Advance tells how much of the part was read, if it is time, and returns ctx's error then.
@@ -158,17 +225,9 @@ func (Attributes) Text([]byte) error { return nil }
 // Walk reads a part to its end. DTDs are refused, so that no entity can be defined, but the names of OpenOffice's.
 // Errors: CORRUPT, LIMIT_EXCEEDED, or the visitor's.
 func (p *Part) Walk(v Visitor) error {
-	dec := xml.NewDecoder(p)
-	dec.CharsetReader = func(label string, r io.Reader) (io.Reader, error) {
-		c, ok := charset.Named(label)
-		if !ok {
-			return nil, fmt.Errorf("unknown charset %q", label)
-		}
-		if c.Enc == nil {
-			return r, nil
-		}
-		return transform.NewReader(r, c.Enc.NewDecoder()), nil
-	}
+	src, declares := p.decoded()
+	dec := xml.NewDecoder(src)
+	dec.CharsetReader = declares
 	depth := 0
 	for {
 		tok, err := dec.RawToken()
