@@ -343,6 +343,7 @@ func (r *Runner) answer(ctx context.Context, c *claimTx, o taskstate.Outcome, ds
 		r.transport.HandBack(ctx, ds)
 	case taskstate.AnswerApplied, taskstate.AnswerLost, taskstate.AnswerRefused:
 		r.health.Warn(ctx, "runner: claim one task", errUnexpected(o), slog.String("task_id", o.TaskID))
+		r.transport.AckFailed(ds)
 	}
 	return false
 }

@@ -100,21 +100,35 @@ func TestRecordOfARowThatFailsAloneEnds(t *testing.T) {
 
 // A claim that was lost to another counts as done, whether the run learns it or its outcome does.
 func TestRecordOfALostClaimEnds(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		w := newTopicWorld(t)
-		id := w.task("x")
-		free := make(chan struct{})
-		p := w.start("a", &testHandler{run: func(context.Context, Job) Result { <-free; return Result{} }})
-		stillFor(time.Second)
-		require.True(t, w.stream.claims(id), "the record of a held claim is kept")
-		w.store.change("x", func(m taskstate.DBClock, t taskstate.Task) taskstate.Decision {
-			return taskstate.Cancel(m, t, taskstate.System().Actor(), taskstate.ReasonCancelled, "")
+	for name, learns := range map[string]bool{"the run learns it": true, "its outcome does": false} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				w := newTopicWorld(t)
+				id := w.task("x")
+				free := make(chan struct{})
+				p := w.start("a", &testHandler{run: func(ctx context.Context, _ Job) Result {
+					select {
+					case <-free:
+						return Result{}
+					case <-ctx.Done():
+						return Result{Err: ctx.Err()}
+					}
+				}})
+				stillFor(time.Second)
+				require.True(t, w.stream.claims(id), "the record of a held claim is kept")
+				w.store.change("x", func(m taskstate.DBClock, t taskstate.Task) taskstate.Decision {
+					return taskstate.Cancel(m, t, taskstate.System().Actor(), taskstate.ReasonCancelled, "")
+				})
+				if learns {
+					stillFor(p.cfg.Policy.Lease) // a heartbeat asks
+				}
+				close(free)
+				stillFor(time.Second)
+				require.False(t, w.stream.claims(id))
+				require.InDelta(t, 1, testutil.ToFloat64(p.m.Lost), 0)
+			})
 		})
-		close(free)
-		stillFor(time.Second)
-		require.False(t, w.stream.claims(id))
-		require.InDelta(t, 1, testutil.ToFloat64(p.m.Lost), 0)
-	})
+	}
 }
 
 // A run that ignores its end is given up, and so is its record: the row's lease brings the task again.

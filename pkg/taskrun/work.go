@@ -93,7 +93,8 @@ func (r *Runner) work(h *local.Claim) {
 	if o, ok := r.validate(h, res); ok {
 		r.handOver(o)
 	} else {
-		r.m.Lost.Inc() // its delivery may be the new holder's by now: leave it
+		r.m.Lost.Inc() // its entry may be the new holder's by now: leave it
+		r.transport.Release(h.Delivery)
 		r.claims.Drop(h)
 	}
 	if hung {
