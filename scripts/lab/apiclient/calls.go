@@ -11,6 +11,7 @@ import (
 	"mime/multipart"
 	"net/http"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/millweir/millweir/pkg/fsck"
@@ -60,6 +61,15 @@ func (c *Client) Force(ctx context.Context, d Doc) (Task, error) {
 func (c *Client) Replace(ctx context.Context, document string, d Doc) (Task, error) {
 	d.Base = "" // it stays where it is
 	return c.sendFile(ctx, request{method: http.MethodPut, path: "/api/knowledge/documents/" + document, said: Call{Op: "replace", Document: document}}, d)
+}
+
+// Rollback makes a new version of the content that a document had before. Errors as Upload.
+func (c *Client) Rollback(ctx context.Context, document string) (t Task, err error) {
+	err = c.call(ctx, request{
+		method: http.MethodPost, path: "/api/knowledge/documents/" + document + "/rollback", header: jsonHeader(), body: strings.NewReader("{}"),
+		said: Call{Op: "replace", Document: document},
+	}, &t, func(said *Call) { said.Task, said.Document, said.Duplicate = t.TaskID, t.DocumentID, t.Duplicate })
+	return t, err
 }
 
 // sendFile sends one file in a form.

@@ -14,6 +14,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/millweir/millweir/pkg/wire"
 	"github.com/millweir/millweir/scripts/lab/apiclient"
 	"github.com/millweir/millweir/scripts/lab/await"
 )
@@ -30,6 +31,7 @@ const (
 	tries      = 4 // of one upload whose outcome is unknown or that met a 503
 	topK       = 10
 	borrowOne  = 20 // every so many uploads are a file that somebody has sent before
+	bulkRate   = 20 // tasks a second
 	letterOne  = 20 // every so many new documents are a message
 	tryPause   = 100 * time.Millisecond
 	maxPause   = time.Second
@@ -139,6 +141,8 @@ var ops = []struct {
 	{weight: 3, to: (*actor).again},
 	{weight: 5, to: (*actor).replace},
 	{weight: 3, to: (*actor).force},
+	{weight: 2, to: (*actor).rollback},
+	{weight: 1, do: (*actor).bulk},
 	{weight: 4, to: (*actor).delete},
 	{weight: 7, to: (*actor).cancel},
 	{weight: 14, to: (*actor).retry},
@@ -305,6 +309,22 @@ func (a *actor) replace(ctx context.Context, h held) {
 func (a *actor) force(ctx context.Context, h held) {
 	h.doc.Key = fmt.Sprintf("force-%d", a.numbers.Add(1))
 	a.send(ctx, h.doc, (*apiclient.Client).Force)
+}
+
+// rollback goes back to what a document said before; most have nothing to go back to, which is refused.
+func (a *actor) rollback(ctx context.Context, h held) {
+	if t, err := a.client().Rollback(context.WithoutCancel(ctx), h.document); err == nil {
+		a.learn(t.DocumentID)
+	}
+}
+
+// bulk runs all of a user's tasks again that died, or that wait for their next try.
+func (a *actor) bulk(ctx context.Context) {
+	r := wire.BulkRequest{Action: "replay", Filter: "status:DEAD", RatePerSecond: bulkRate, Reason: "again"}
+	if a.random.IntN(2) == 0 {
+		r.Action, r.Filter = "retry", "status:RETRYING"
+	}
+	_, _ = a.client().Bulk(context.WithoutCancel(ctx), r) // a refusal is in the journal
 }
 
 // delete removes a document.
