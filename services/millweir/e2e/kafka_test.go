@@ -14,6 +14,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/millweir/millweir/pkg/ingest/embed/embedtest"
 	"github.com/millweir/millweir/pkg/ingestq/kafkaq"
 	"github.com/millweir/millweir/pkg/labserver"
 	"github.com/millweir/millweir/pkg/outbox"
@@ -87,6 +88,33 @@ func TestEventsThatDiedOfTheBrokersAbsenceAreRevived(t *testing.T) {
 	require.Contains(t, said, `"cause":"BROKER_UNAVAILABLE"`)
 	require.NoError(t, kafka.Restart(ctx))
 	require.Equal(t, "SUCCEEDED", c.ended(v.TaskID).Status)
+}
+
+// A task that is cancelled while it runs holds up no partition: the group ends its record too.
+func TestACancelledTaskHoldsUpNoPartition(t *testing.T) {
+	t.Parallel()
+	bootstrap := labserver.Kafka(t).URL("")
+	env, init := onKafka(t, bootstrap)
+	init()
+	embeddings := embedtest.Start(t, embedtest.Options{})
+	embeddings.Set(embedtest.Fault{Kind: embedtest.Hang})
+	_, c := startDev(t, append(env, "EMBEDDING_BASE_URL="+embeddings.URL, "EMBEDDING_MODEL=test", "EMBEDDING_API=openai", "INGEST_LEASE_MS=3000")...)
+	for i := range 6 {
+		id := c.accepted(fmt.Sprintf("%d.txt", i), fmt.Appendf(nil, "Text %d.", i)).TaskID
+		c.reaches(id, "RUNNING")
+		require.Equal(t, http.StatusOK, c.json(http.MethodPost, "/api/knowledge/tasks/"+id+"/cancel", "").status)
+		require.Equal(t, "CANCELLED", c.ended(id).Status)
+	}
+	topic := strings.TrimPrefix(env[2], "INGEST_KAFKA_TOPIC=")
+	config := kafkaq.NewDefaultConfig(bootstrap)
+	config.Topic, config.Group = topic, topic
+	client, err := kafkaq.NewClient(config)
+	require.NoError(t, err)
+	defer client.Close()
+	eventually(t, "every record is finished", func() bool {
+		stats, err := client.Stats(t.Context())
+		return err == nil && stats.Lag == 0
+	})
 }
 
 // What somebody else put on the topic is no delivery: an operator sees it, cannot replay it, and drops it; and the figure of dead
