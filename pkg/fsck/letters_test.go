@@ -3,10 +3,13 @@ package fsck_test
 import (
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/millweir/millweir/pkg/ingestq"
+	"github.com/millweir/millweir/pkg/sqldb"
+	"github.com/millweir/millweir/pkg/taskstate"
 )
 
 // A task may die between the look at the log and the look at the dead letters: its dead letter is of a death all the same.
@@ -47,4 +50,19 @@ func TestADeadLetterThatAnOperatorTookOut(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A queue that was lost after a dead letter was written, and before its row says so, is no violation; one that was lost before the death is.
+func TestADeadLetterThatWentWithTheQueue(t *testing.T) {
+	t.Parallel()
+	everyDatabase(t, func(t *testing.T, w *world) {
+		w.queue.deadLetters = nil
+		var died taskstate.DBTime
+		require.NoError(t, w.store.Reader().QueryRowContext(t.Context(), "SELECT MAX(created_at) FROM ingest_task_transition WHERE task_id = '"+w.dead+"'").Scan(&died))
+		w.sql(`UPDATE ingest_task_state SET updated_at = ? WHERE id = ?`, died.Add(time.Second), sqldb.RawID(w.store.Dialect(), w.dead))
+		for at, violations := range map[time.Duration]int64{-time.Millisecond: 1, time.Millisecond: 0} {
+			w.options.Flushes = []time.Time{died.Add(-time.Hour), died.Add(at)}
+			require.Equal(t, violations, w.check().Rule("I18").Violations, at)
+		}
+	})
 }

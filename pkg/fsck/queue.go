@@ -115,7 +115,7 @@ func (c *checker) judgeDeadLetters(ctx context.Context) error {
 }
 
 // excused reports why the dead letter of a death may be gone: an operator dropped it, which the audit log tells by the name that
-// dlq.RowID gives, or has replayed the task since its row was read.
+// dlq.RowID gives, or has replayed the task since its row was read; or the queue was lost between the letter and its mark in the row.
 func (c *checker) excused(ctx context.Context, at death) (bool, error) {
 	n, err := c.count(ctx, "LettersDropped", at.task+"-"+strconv.FormatInt(at.fence, 10))
 	if err != nil {
@@ -123,6 +123,12 @@ func (c *checker) excused(ctx context.Context, at death) (bool, error) {
 	}
 	if n > 0 {
 		return true, nil
+	}
+	if len(c.o.Flushes) > 0 {
+		n, err := c.count(ctx, "DeathsBefore", at.task, at.fence, slices.MaxFunc(c.o.Flushes, time.Time.Compare))
+		if err != nil || n > 0 {
+			return n > 0, err
+		}
 	}
 	rows, err := c.tasksByID(ctx, at.task)
 	return err == nil && (len(rows) == 0 || rows[0].Status != taskstate.StatusDead || rows[0].Fence != at.fence), err

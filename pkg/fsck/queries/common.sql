@@ -72,6 +72,12 @@ FROM ingest_task_log l
 JOIN ingest_task_call c ON c.no = l.call_no
 WHERE l.task_id = @rawid(?) AND COALESCE(l.fence, c.fence) = ? AND c.to_status = 'DEAD';
 
+-- name: DeathsBefore
+SELECT COUNT(*)
+FROM ingest_task_log l
+JOIN ingest_task_call c ON c.no = l.call_no
+WHERE l.task_id = @rawid(?) AND COALESCE(l.fence, c.fence) = ? AND c.to_status = 'DEAD' AND c.created_at <= ?;
+
 -- The first claim of each task with what brought it, for the order in a partition.
 -- name: Beginnings
 SELECT t.document_id, t.id, l.delivery, l.created_at
