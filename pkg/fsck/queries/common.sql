@@ -73,10 +73,7 @@ JOIN ingest_task_call c ON c.no = l.call_no
 WHERE l.task_id = @rawid(?) AND COALESCE(l.fence, c.fence) = ? AND c.to_status = 'DEAD';
 
 -- name: DeathsBefore
-SELECT COUNT(*)
-FROM ingest_task_log l
-JOIN ingest_task_call c ON c.no = l.call_no
-WHERE l.task_id = @rawid(?) AND COALESCE(l.fence, c.fence) = ? AND c.to_status = 'DEAD' AND c.created_at <= ?;
+@include(Deaths) AND c.created_at <= ?;
 
 -- The first claim of each task with what brought it, for the order in a partition.
 -- name: Beginnings
@@ -123,7 +120,7 @@ SELECT 'said', base_id, status, documents, segments FROM document_count
 UNION ALL
 SELECT 'said', base_id, status, documents, segments FROM document_count_change
 
--- Adds what the counts lack. One statement reads and writes, so documents may change meanwhile.
+-- A task among the failures that does not fail is taken off them while its state is locked.
 -- name: FailureLock
 SELECT 1 FROM ingest_task_state WHERE id = @rawid(?) @forupdate
 
@@ -138,6 +135,7 @@ DELETE FROM task_failure WHERE task_id = ?
 -- name: FailureGroupLess
 UPDATE failure_group SET tasks = tasks - 1 WHERE id = ?
 
+-- Adds what the counts lack. One statement reads and writes, so documents may change meanwhile.
 -- name: MendCounts
 INSERT INTO document_count_change (base_id, status, documents, segments)
 SELECT x.base_id, x.status, SUM(x.documents), SUM(x.segments)
