@@ -40,10 +40,7 @@ func claimed(t *testing.T, s *taskstore.Store, ids ...string) []taskstate.Beat {
 // A run's transaction that waits holds up no lease, and hides from no other run that its claim is lost.
 func TestALockedRowHoldsUpNoLease(t *testing.T) {
 	t.Parallel()
-	for name, config := range labserver.Databases(databases) {
-		if name == "sqlite" {
-			continue // no locks of rows
-		}
+	for name, config := range lockingDatabases() {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := migrated(t, config(t))

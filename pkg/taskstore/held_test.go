@@ -113,10 +113,7 @@ func TestACopyOfAnOlderTimelineIsLost(t *testing.T) {
 // A holder that had to wait for a row's lock writes no time that is older than what the row said when it got the lock.
 func TestAHolderThatWaitedForALockLooksAgain(t *testing.T) {
 	t.Parallel()
-	for name, config := range labserver.Databases(databases) {
-		if name == "sqlite" {
-			continue // no locks of rows
-		}
+	for name, config := range lockingDatabases() {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			cfg := config(t)

@@ -72,10 +72,7 @@ func requireLockWait(t *testing.T, s *taskstore.Store) {
 // A cancellation that waits while a run fails takes the task off the failures again.
 func TestABatchThatWaitedSeesAllOfATask(t *testing.T) {
 	t.Parallel()
-	for name, config := range labserver.Databases(databases) {
-		if name == "sqlite" {
-			continue // no locks of rows
-		}
+	for name, config := range lockingDatabases() {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			cfg := config(t)

@@ -1,6 +1,7 @@
 package taskstore_test
 
 import (
+	"maps"
 	"path/filepath"
 	"testing"
 	"time"
@@ -55,6 +56,13 @@ var databases = map[string]func(t *testing.T) taskstore.Config{
 		t.Helper()
 		return taskstore.Config{DatabaseURL: labserver.PostgresDatabase(t), MaxOpen: 8, Timeout: waitLimit, Silence: waitLimit}
 	},
+}
+
+// lockingDatabases are the configurations of those that lock rows.
+func lockingDatabases() map[string]func(t *testing.T) taskstore.Config {
+	locking := maps.Clone(labserver.Databases(databases))
+	delete(locking, "sqlite")
+	return locking
 }
 
 func TestConformance(t *testing.T) {

@@ -98,10 +98,7 @@ func TestCallsWakeUntilTheirTasksDoNot(t *testing.T) {
 // A call that somebody else has locked is left to them: nobody waits for it, and it is counted once.
 func TestALockedCallIsLeftToWhomeverHasIt(t *testing.T) {
 	t.Parallel()
-	for name, config := range labserver.Databases(databases) {
-		if name == "sqlite" {
-			continue // no locks of rows
-		}
+	for name, config := range lockingDatabases() {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s, ctx := migrated(t, config(t)), t.Context()
