@@ -116,7 +116,7 @@ var rooms = []room{
 	{"pkg/ingest/extract/html", []string{"pkg/ingest", "pkg/ingest/extract/charset", "pkg/ingest/extract/document"}},
 	{"pkg/ingest/extract/csv", []string{"pkg/ingest", "pkg/ingest/extract/charset", "pkg/ingest/extract/document"}},
 	{"pkg/ingest/extract/epub", []string{"pkg/ingest", "pkg/ingest/extract/archive", "pkg/ingest/extract/document", "pkg/ingest/extract/html", "pkg/ingest/extract/office"}},
-	{"pkg/ingest/extract/mail", []string{"pkg/ingest", "pkg/ingest/extract/charset", "pkg/ingest/extract/document", "pkg/ingest/extract/html"}},
+	{"pkg/ingest/extract/mail", []string{"pkg/ingest", "pkg/ingest/extract/charset", "pkg/ingest/extract/document", "pkg/ingest/extract/html", "pkg/ingest/extract/rtf"}},
 	{"pkg/ingest/extract/plaintext", []string{"pkg/ingest", "pkg/ingest/extract/charset", "pkg/ingest/extract/document"}},
 	{"pkg/ingest/extract/markdown", []string{"pkg/ingest", "pkg/ingest/extract/charset", "pkg/ingest/extract/document", "pkg/ingest/extract/html", "pkg/ingest/extract/plaintext"}},
 	{"pkg/ingest/extract/notebook", []string{"pkg/ingest", "pkg/ingest/extract/document", "pkg/ingest/extract/markdown"}},

@@ -29,5 +29,9 @@ func (c Carrying) Request() json.RawMessage {
 
 // CarriesFiles reports whether documents of a media type are messages, whose attachments are documents of their own.
 func CarriesFiles(mediaType string) bool {
-	return mediaType == "message/rfc822" || mediaType == "application/mbox" || mediaType == "application/vnd.ms-outlook"
+	switch mediaType {
+	case "message/rfc822", "application/mbox", "application/vnd.ms-outlook", "application/ms-tnef":
+		return true
+	}
+	return false
 }

@@ -87,6 +87,8 @@ func detectPlain(head []byte, size int64, ext string) (string, error) {
 	switch {
 	case bytes.HasPrefix(head, []byte(`{\rtf`)):
 		return document.TypeRTF, nil
+	case bytes.HasPrefix(head, []byte(document.TNEFHead)):
+		return document.TypeTNEF, nil
 	case isMailbox(head):
 		return document.TypeMBOX, nil
 	case isMail(head, ext):

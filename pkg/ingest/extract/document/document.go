@@ -31,6 +31,7 @@ const (
 	TypeEML      = "message/rfc822"
 	TypeMBOX     = "application/mbox"
 	TypeMSG      = "application/vnd.ms-outlook"
+	TypeTNEF     = "application/ms-tnef" // Outlook's winmail.dat
 	TypeIPYNB    = "application/x-ipynb+json"
 	TypeXML      = "application/xml"
 	TypeLaTeX    = "application/x-tex"
@@ -38,6 +39,9 @@ const (
 
 	TypeSubtitles = "text/vtt" // SRT too
 )
+
+// TNEFHead begins a winmail.dat (MS-OXTNEF, section 2.1.3.2).
+const TNEFHead = "\x78\x9f\x3e\x22"
 
 // PictureTypes are read by text recognition.
 var PictureTypes = []string{"image/png", "image/jpeg", "image/tiff", "image/gif", "image/bmp", "image/webp"}

@@ -269,3 +269,24 @@ func FuzzMail(f *testing.F) {
 		}
 	})
 }
+
+// What is encrypted in a message, or in a mailbox, is said; and a winmail.dat is known by its content.
+func TestEncryptedPartsAreNamed(t *testing.T) {
+	t.Parallel()
+	const armor = "-----BEGIN PGP MESSAGE-----\r\n\r\nhQEM\r\n-----END PGP MESSAGE-----"
+	sealed := head + "Subject: s\r\nContent-Type: text/plain\r\n\r\n" + armor
+	_, _, err := readFile(t, "a.eml", sealed)
+	extracttest.RequirePermanent(t, err, ingest.CodeEncrypted)
+	ex, _, err := readFile(t, "inbox", "From a Tue Nov 24 10:00:00 2026\n"+sealed+"\n\nFrom a Tue Nov 24 10:00:00 2026\n"+letter("open", "t"))
+	require.NoError(t, err)
+	require.Equal(t, []string{"message 1 could not be read: the message is encrypted with PGP"}, ex.Warnings)
+	ex, lines, err := readFile(t, "a.eml", strings.Replace(letter("s", "t"), "--XX--", "--XX\r\nContent-Type: text/plain\r\n\r\n"+armor+"\r\n--XX--", 1))
+	require.NoError(t, err)
+	require.Equal(t, "p t", lines[len(lines)-1])
+	require.Equal(t, []string{"a part of the message is not read: it is encrypted with PGP"}, ex.Warnings)
+
+	ex, lines, err = readFile(t, "attachment.bin", "\x78\x9f\x3e\x22\x01\x00\x01\x0c\x80\x02\x00\x04\x00\x00\x00text\x00\x00")
+	require.NoError(t, err)
+	require.Equal(t, document.TypeTNEF, ex.MediaType)
+	require.Equal(t, []string{"p text"}, lines)
+}

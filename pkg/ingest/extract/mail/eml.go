@@ -19,17 +19,20 @@ const encodedLine = 76
 func (m *message) asFile() part {
 	var parts []string
 	for _, s := range m.said {
-		kind := "plain"
-		if s.page {
-			kind = "html"
-		}
-		parts = append(parts, encoded([]byte(s.text), "Content-Type: text/"+kind+"; charset=utf-8"))
+		parts = append(parts, encoded([]byte(s.text), "Content-Type: text/"+string(s.kind)+"; charset=utf-8"))
 	}
 	for _, p := range m.parts {
 		parts = append(parts, encoded(p.data, "Content-Type: application/octet-stream", disposition("inline", p.name), "Content-ID: <"+oneLine(p.id)+">"))
 	}
 	for _, f := range named(m.files) {
 		parts = append(parts, encoded(f.data, "Content-Type: application/octet-stream", disposition("attachment", f.name)))
+	}
+	for _, e := range m.sealed {
+		kind := typeSMIME
+		if e.by == byPGP {
+			kind = "text/plain"
+		}
+		parts = append(parts, encoded(e.data, "Content-Type: "+kind))
 	}
 	sum := sha256.Sum256([]byte(strings.Join(parts, "")))
 	boundary := hex.EncodeToString(sum[:16]) // base64 has no hyphen, so it stands in no part

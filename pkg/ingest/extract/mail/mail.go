@@ -18,6 +18,7 @@ import (
 	"github.com/millweir/millweir/pkg/ingest"
 	"github.com/millweir/millweir/pkg/ingest/extract/document"
 	"github.com/millweir/millweir/pkg/ingest/extract/html"
+	"github.com/millweir/millweir/pkg/ingest/extract/rtf"
 )
 
 const (
@@ -37,15 +38,25 @@ type message struct {
 	subject, from, to, cc, date string
 	said                        []said   // its text, in its order
 	lost                        []string // warnings
-	parts                       []part   // that belong to its text: pictures, mostly
-	files                       []part   // its attachments, which are documents of their own
+	sealed                      []encrypted
+	parts                       []part // that belong to its text: pictures, mostly
+	files                       []part // its attachments, which are documents of their own
 }
 
-// said is a piece of a message's text: plain, or of a page.
+// said is a piece of a message's text.
 type said struct {
 	text string
-	page bool
+	kind textKind
 }
+
+// textKind is the kind of a text: the second half of its media type.
+type textKind string
+
+const (
+	plain    textKind = "plain"
+	page     textKind = "html"
+	richText textKind = "rtf"
+)
 
 // part is a file that a message carries.
 type part struct {
@@ -60,7 +71,7 @@ func Read(ctx context.Context, in *document.Input, out *document.Sink) (ingest.E
 	if in.Size > messageBytes {
 		return ingest.Extraction{}, document.OverLimit("the message has %d bytes, more than %d", in.Size, messageBytes)
 	}
-	m, err := parse(ctx, in.Stream())
+	m, err := open(ctx, in.Stream())
 	if err != nil {
 		return ingest.Extraction{}, err
 	}
@@ -68,8 +79,17 @@ func Read(ctx context.Context, in *document.Input, out *document.Sink) (ingest.E
 	return ingest.Extraction{Title: m.subject}, m.send(ctx, in, out, &room)
 }
 
-// parse reads a message as it is sent. Errors: CORRUPT.
-func parse(ctx context.Context, src io.Reader) (*message, error) {
+// open reads a message as it is sent. Errors: CORRUPT, ENCRYPTED.
+func open(ctx context.Context, src io.Reader) (*message, error) {
+	m, err := parse(ctx, src, 0)
+	if err != nil {
+		return nil, err
+	}
+	return m, m.withoutSealed()
+}
+
+// parse reads a message as it is sent, whatever of it is encrypted. Errors: CORRUPT.
+func parse(ctx context.Context, src io.Reader, depth int) (*message, error) {
 	parser := enmime.NewParser(enmime.MaxStoredPartErrors(8), enmime.DisableTextConversion(true), enmime.SkipMalformedParts(true),
 		enmime.MultipartWOBoundaryAsSinglePart(true), enmime.StripMediaTypeInvalidCharacters(true), enmime.SetReadPartErrorPolicy(enmime.AllowCorruptTextPartErrorPolicy))
 	e, err := parser.ReadEnvelope(src)
@@ -98,9 +118,15 @@ func parse(ctx context.Context, src io.Reader) (*message, error) {
 			if name == "" && strings.EqualFold(p.ContentType, "message/rfc822") {
 				name = "message.eml"
 			}
-			if inline(p) {
+			switch {
+			case p.Parent != nil && kindOf(p.Parent) == "multipart/encrypted":
+				if kindOf(p) != "application/pgp-encrypted" {
+					m.sealed = append(m.sealed, encrypted{byPGP, p.Content})
+				}
+			case m.unwrap(ctx, kindOf(p), name, p.Content, depth):
+			case inline(p):
 				m.parts = append(m.parts, part{name: name, data: p.Content})
-			} else {
+			default:
 				m.files = append(m.files, part{name: name, data: p.Content})
 			}
 		}
@@ -109,13 +135,13 @@ func parse(ctx context.Context, src io.Reader) (*message, error) {
 }
 
 // oneOf is what a message says that has a plain text and a page.
-func oneOf(ctx context.Context, plain, page string) []said {
+func oneOf(ctx context.Context, text, web string) []said {
 	var texts, pages []said
-	if strings.TrimSpace(plain) != "" {
-		texts = []said{{text: plain}}
+	if strings.TrimSpace(text) != "" {
+		texts = []said{{text, plain}}
 	}
-	if page != "" {
-		pages = []said{{text: page, page: true}}
+	if web != "" {
+		pages = []said{{web, page}}
 	}
 	return choose(ctx, texts, pages)
 }
@@ -145,27 +171,29 @@ func textsOf(ctx context.Context, p *enmime.Part, alternative bool) (out []said)
 		case !strings.HasPrefix(kind, "text/") || !noFile(p) || strings.TrimSpace(text) == "":
 			return nil
 		case kind == "text/html":
-			return []said{{text: text, page: true}}
+			return []said{{text, page}}
+		case kind == "text/rtf":
+			return []said{{text, richText}}
 		case kind == "text/plain", !alternative && !slices.Contains(noText, kind):
-			return []said{{text: text}}
+			return []said{{text, plain}}
 		}
 		return nil
 	}
-	var plain []said
+	var texts []said
 	alternative = kind == "multipart/alternative"
 	for c := p.FirstChild; c != nil; c = c.NextSibling {
-		texts := textsOf(ctx, c, alternative)
-		switch pages := slices.ContainsFunc(texts, func(s said) bool { return s.page }); {
+		one := textsOf(ctx, c, alternative)
+		switch pages := slices.ContainsFunc(one, func(s said) bool { return s.kind != plain }); {
 		case !alternative:
-			out = append(out, texts...)
-		case !pages && plain == nil:
-			plain = texts
+			out = append(out, one...)
+		case !pages && texts == nil:
+			texts = one
 		case pages:
-			out = texts
+			out = one
 		}
 	}
 	if alternative {
-		return choose(ctx, plain, out)
+		return choose(ctx, texts, out)
 	}
 	return out
 }
@@ -270,11 +298,14 @@ func (m *message) send(ctx context.Context, in *document.Input, out *document.Si
 	return nil
 }
 
+// readers are of the texts that are not plain.
+var readers = map[textKind]func(context.Context, string, *document.Sink) error{page: html.ReadPart, richText: rtf.ReadPart}
+
 // send sends texts one after the other.
 func send(ctx context.Context, texts []said, out *document.Sink) error {
 	for _, s := range texts {
-		if s.page {
-			if err := html.ReadPart(ctx, s.text, out); err != nil {
+		if read := readers[s.kind]; read != nil {
+			if err := read(ctx, s.text, out); err != nil {
 				return err
 			}
 			continue
@@ -300,7 +331,7 @@ func ReadBox(ctx context.Context, in *document.Input, out *document.Sink) (inges
 			return nil
 		}
 		count++
-		m, err := parse(ctx, bytes.NewReader(held.Bytes()))
+		m, err := open(ctx, bytes.NewReader(held.Bytes()))
 		if err != nil {
 			out.Warn("message %d could not be read: %v", count, err)
 			return nil

@@ -16,6 +16,7 @@ import (
 	"github.com/millweir/millweir/pkg/ingest"
 	"github.com/millweir/millweir/pkg/ingest/extract/charset"
 	"github.com/millweir/millweir/pkg/ingest/extract/document"
+	"github.com/millweir/millweir/pkg/ingest/extract/rtf"
 )
 
 // Properties of a message (MS-OXPROPS), the first half of their streams' names.
@@ -28,6 +29,7 @@ const (
 	propCc           = "0E03"
 	propBody         = "1000"
 	propHTML         = "1013"
+	propRTF          = "1009" // compressed
 	propFileName     = "3704"
 	propLongFileName = "3707"
 	propData         = "3701"
@@ -135,7 +137,10 @@ func ReadMSG(ctx context.Context, in *document.Input, out *document.Sink) (inges
 			at.take(entry)
 		}
 	}
-	m := root.message(ctx)
+	m := root.message(ctx, 0)
+	if err := m.withoutSealed(); err != nil {
+		return ingest.Extraction{}, err
+	}
 	room := maxFiles
 	return ingest.Extraction{Title: m.subject}, m.send(ctx, in, out, &room)
 }
@@ -156,36 +161,41 @@ func (n *node) take(entry *mscfb.File) {
 }
 
 // message is what the properties say.
-func (n *node) message(ctx context.Context) *message {
-	page := int(uint32(n.fixed[tagMessagePage]))
+func (n *node) message(ctx context.Context, depth int) *message {
+	codePage := int(uint32(n.fixed[tagMessagePage]))
 	webPage := int(uint32(n.fixed[tagInternetPage]))
-	if page == 0 {
-		page = webPage
+	if codePage == 0 {
+		codePage = webPage
 	}
-	text := func(property string) string { return n.text(property, page) }
+	text := func(property string) string { return n.text(property, codePage) }
 	m := &message{subject: text(propSubject), to: text(propTo), cc: text(propCc), said: oneOf(ctx, text(propBody), n.text(propHTML, webPage)), date: n.sentAt()}
 	m.from = addressed(text(propSender), text(propSenderMail), text(propSenderOwn))
-	if to := n.listed(recipientTo, page); to != "" {
+	if raw := n.texts[propRTF+"0102"]; len(m.said) == 0 && len(raw) > 0 {
+		if data, err := rtf.Decompress(raw); err == nil {
+			m.said = []said{{string(data), richText}}
+		}
+	}
+	if to := n.listed(recipientTo, codePage); to != "" {
 		m.to = to
 	}
-	if cc := n.listed(recipientCc, page); cc != "" {
+	if cc := n.listed(recipientCc, codePage); cc != "" {
 		m.cc = cc
 	}
 	for _, a := range n.attachments {
 		if a.inner != nil {
-			if f := a.inner.message(ctx).asFile(); len(f.data) <= messageBytes {
+			if f := a.inner.message(ctx, depth+1).asFile(); len(f.data) <= messageBytes {
 				m.files = append(m.files, f)
 			} else {
 				m.lost = append(m.lost, fmt.Sprintf("the attached message %q is not read: it has more than %d bytes", f.name, messageBytes))
 			}
 			continue
 		}
-		p := part{name: a.text(propLongFileName, page), id: a.text(propContentID, page), kind: a.text(propMIME, page), data: a.texts[propData+"0102"]}
+		p := part{name: a.text(propLongFileName, codePage), id: a.text(propContentID, codePage), kind: a.text(propMIME, codePage), data: a.texts[propData+"0102"]}
 		if p.name == "" {
-			p.name = a.text(propFileName, page)
+			p.name = a.text(propFileName, codePage)
 		}
 		switch {
-		case len(p.data) == 0:
+		case len(p.data) == 0 || m.unwrap(ctx, strings.ToLower(p.kind), p.name, p.data, depth):
 		case p.inline():
 			m.parts = append(m.parts, p)
 		default:

@@ -67,6 +67,12 @@ func Read(ctx context.Context, in *document.Input, out *document.Sink) (ingest.E
 	return ingest.Extraction{Title: r.title.String()}, nil
 }
 
+// ReadPart reads a rich text that stands in a document of another kind, without the files in it.
+func ReadPart(ctx context.Context, raw string, out *document.Sink) error {
+	_, err := Read(ctx, &document.Input{File: strings.NewReader(raw), Size: int64(len(raw)), Progress: func(int, int) {}}, out)
+	return err
+}
+
 // The places that text goes to.
 type place int
 
