@@ -92,6 +92,9 @@ func detectPlain(head []byte, size int64, ext string) (string, error) {
 	case isMailbox(head):
 		return document.TypeMBOX, nil
 	case isMail(head, ext):
+		if isWebArchive(head) {
+			return document.TypeMHTML, nil
+		}
 		return document.TypeEML, nil
 	}
 	sniffed := mimetype.Detect(head)

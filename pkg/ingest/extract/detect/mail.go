@@ -2,6 +2,7 @@ package detect
 
 import (
 	"bytes"
+	"net/mail"
 	"strings"
 )
 
@@ -26,6 +27,18 @@ func isMail(head []byte, ext string) bool {
 		need = fieldsOfNamed
 	}
 	return knownFields(head) >= need
+}
+
+// isWebArchive tells whether a message is a web page with its files (MHTML, RFC 2557), which nobody sent: a browser or Word saved it.
+func isWebArchive(head []byte) bool {
+	m, err := mail.ReadMessage(bytes.NewReader(head))
+	if err != nil || !strings.HasPrefix(strings.ToLower(m.Header.Get("Content-Type")), "multipart/related") {
+		return false
+	}
+	if from := m.Header.Get("From"); from != "" {
+		return strings.HasPrefix(from, "<Saved by ")
+	}
+	return m.Header.Get("To") == "" && m.Header.Get("Received") == ""
 }
 
 // isMailbox tells whether text begins as a mailbox does: "From someone date", then a message.

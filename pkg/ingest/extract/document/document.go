@@ -32,6 +32,7 @@ const (
 	TypeMBOX     = "application/mbox"
 	TypeMSG      = "application/vnd.ms-outlook"
 	TypeTNEF     = "application/ms-tnef" // Outlook's winmail.dat
+	TypeMHTML    = "multipart/related"   // a web page with its files
 	TypeIPYNB    = "application/x-ipynb+json"
 	TypeXML      = "application/xml"
 	TypeLaTeX    = "application/x-tex"

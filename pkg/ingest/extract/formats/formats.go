@@ -60,6 +60,7 @@ var Registry = []Reader{
 	{Name: "mbox", Version: 4, Types: []string{document.TypeMBOX}, PDF: true, Read: mail.ReadBox},
 	{Name: "msg", Version: 5, Types: []string{document.TypeMSG}, PDF: true, Read: mail.ReadMSG},
 	{Name: "tnef", Version: 1, Types: []string{document.TypeTNEF}, PDF: true, Read: mail.ReadTNEF},
+	{Name: "mhtml", Version: 1, Types: []string{document.TypeMHTML}, Read: mail.ReadWebArchive},
 	{Name: "ipynb", Version: 1, Types: []string{document.TypeIPYNB}, Read: notebook.Read},
 	{Name: "subtitles", Version: 2, Types: []string{document.TypeSubtitles}, Read: subtitles.Read},
 	{Name: "xml", Version: 2, Types: []string{document.TypeXML}, Read: xmldoc.Read},

@@ -94,6 +94,8 @@ func TestInlinePartsAreNoAttachments(t *testing.T) {
 		part("Content-Type: text/plain\r\nContent-Disposition: inline", "The text.") +
 		part("Content-Type: multipart/related; boundary=YY", "--YY\r\nContent-Type: text/html\r\n\r\n<p>Page<img src=\"cid:1\">\r\n--YY\r\n"+
 			"Content-Type: text/csv; name=related.csv\r\nContent-ID: <1>\r\nContent-Disposition: attachment; filename=related.csv\r\n\r\na,b\r\n--YY--") +
+		part("Content-Type: multipart/related; boundary=ZZ", "--ZZ\r\nContent-Type: text/html\r\n\r\n<p>Other\r\n--ZZ\r\n"+
+			"Content-Type: text/csv; name=located.csv\r\nContent-Location: located.csv\r\n\r\na,b\r\n--ZZ--") +
 		part("Content-Type: text/csv; name=logo.csv\r\nContent-ID: <2>\r\nContent-Disposition: inline; filename=logo.csv", "logo,x") +
 		part("Content-Type: application/pgp-signature; name=signature.asc", "signed") +
 		part("Content-Type: application/pdf; name=seen.pdf\r\nContent-Disposition: inline; filename=seen.pdf", "as Apple's program sends it") +
@@ -109,6 +111,7 @@ func TestInlinePartsAreNoAttachments(t *testing.T) {
 	require.Contains(t, lines, "p The text.")
 	require.Contains(t, lines, "## logo.csv")
 	require.Contains(t, lines, "## related.csv")
+	require.Contains(t, lines, "## located.csv")
 	require.NotContains(t, strings.Join(lines, " "), "signed")
 }
 
@@ -289,4 +292,35 @@ func TestEncryptedPartsAreNamed(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, document.TypeTNEF, ex.MediaType)
 	require.Equal(t, []string{"p text"}, lines)
+}
+
+// A web page that a browser, Word or Confluence saved with its files is a page, not a message with attachments.
+func TestWebArchives(t *testing.T) {
+	t.Parallel()
+	const related = "MIME-Version: 1.0\r\nContent-Type: multipart/related; type=\"text/html\"; boundary=XX\r\n"
+	parts := func(page string) string {
+		return "\r\nThis is a web archive.\r\n--XX\r\nContent-Type: text/html\r\nContent-Location: https://x.example/\r\nContent-Transfer-Encoding: quoted-printable\r\n\r\n" + page +
+			"\r\n--XX\r\nContent-Type: text/css\r\nContent-Location: a.css\r\n\r\nbody { color: red }\r\n--XX\r\nContent-Type: application/javascript\r\nContent-Location: a.js\r\n\r\nalert(1)" +
+			"\r\n--XX\r\nContent-Type: image/png\r\nContent-Location: a.png\r\n\r\npng\r\n--XX\r\nContent-Type: text/html\r\nContent-Location: frame.htm\r\n\r\n<p>in a frame</p>\r\n--XX--\r\n"
+	}
+	page := parts("<html><head><meta charset=3Dgb2312><title>The page</title></head><body><h2>Head</h2><p>=D6=D0=CE=C4=C4=DA=C8=DD=B2=E2=CA=D4</p></body></html>")
+	for name, top := range map[string]string{
+		"page.mhtml": "From: <Saved by Blink>\r\nSnapshot-Content-Location: https://x.example/\r\nSubject: The page\r\n",
+		"word.mht":   "",
+		"export.doc": "Date: Tue, 1 Dec 2026 10:00:00 +0000\r\nMessage-ID: <1@x.example>\r\nSubject: Exported From Confluence\r\n",
+	} {
+		ex, lines, err := readFile(t, name, top+related+page)
+		require.NoError(t, err)
+		require.Equal(t, []string{"## Head", "p 中文内容测试", "p in a frame"}, lines, name)
+		require.Equal(t, "The page", ex.Title)
+		require.Equal(t, document.TypeMHTML, ex.MediaType)
+		require.Empty(t, ex.Warnings)
+	}
+	for _, top := range []string{"From: Ann <a@example.org>\r\n", "To: b@example.org\r\nX-Unsent: 1\r\n"} { // messages all the same
+		ex, _, err := readFile(t, "a.eml", top+"Subject: s\r\n"+related+page)
+		require.NoError(t, err)
+		require.Equal(t, document.TypeEML, ex.MediaType)
+	}
+	_, _, err := readFile(t, "page.mht", related+"\r\n--XX\r\nContent-Type: image/png\r\n\r\npng\r\n--XX--\r\n")
+	extracttest.RequirePermanent(t, err, ingest.CodeCorrupt)
 }

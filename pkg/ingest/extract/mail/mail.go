@@ -88,10 +88,11 @@ func open(ctx context.Context, src io.Reader) (*message, error) {
 	return m, m.withoutSealed()
 }
 
+var parser = enmime.NewParser(enmime.MaxStoredPartErrors(8), enmime.DisableTextConversion(true), enmime.SkipMalformedParts(true),
+	enmime.MultipartWOBoundaryAsSinglePart(true), enmime.StripMediaTypeInvalidCharacters(true), enmime.SetReadPartErrorPolicy(enmime.AllowCorruptTextPartErrorPolicy))
+
 // parse reads a message as it is sent, whatever of it is encrypted. Errors: CORRUPT.
 func parse(ctx context.Context, src io.Reader, depth int) (*message, error) {
-	parser := enmime.NewParser(enmime.MaxStoredPartErrors(8), enmime.DisableTextConversion(true), enmime.SkipMalformedParts(true),
-		enmime.MultipartWOBoundaryAsSinglePart(true), enmime.StripMediaTypeInvalidCharacters(true), enmime.SetReadPartErrorPolicy(enmime.AllowCorruptTextPartErrorPolicy))
 	e, err := parser.ReadEnvelope(src)
 	if err != nil {
 		return nil, document.Corrupt("read the message: %w", err)
@@ -217,10 +218,10 @@ func noFile(p *enmime.Part) bool {
 	return kind == "application/pgp-signature" || kind == "application/pkcs7-signature" || kind == "application/x-pkcs7-signature"
 }
 
-// inline reports whether a part belongs to the text, which names it by its Content-ID.
+// inline reports whether a part belongs to the text, which names it by its Content-ID or its Content-Location.
 func inline(p *enmime.Part) bool {
 	related := p.Parent != nil && strings.EqualFold(p.Parent.ContentType, "multipart/related")
-	return p.ContentID != "" && (related || p.Disposition != "attachment")
+	return p.ContentID != "" && (related || p.Disposition != "attachment") || related && p.Header.Get("Content-Location") != ""
 }
 
 // named gives files without a name one by their number.

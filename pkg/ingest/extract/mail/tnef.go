@@ -40,6 +40,9 @@ var fixedSizes = map[uint16]int{0x02: 4, 0x03: 4, 0x04: 4, 0x05: 8, 0x06: 8, 0x0
 // firstNamed is the first property that has a name of its own instead of a number that all know.
 const firstNamed = 0x8000
 
+// maxAttachments bounds what is held in memory of a file; maxFiles of them become documents.
+const maxAttachments = 10 * maxFiles
+
 // interfaceBytes stand before an object: which interface it has. messageInterface is that of a message.
 const (
 	interfaceBytes   = 16
@@ -98,7 +101,9 @@ func readTNEF(data []byte, depth int) (*node, error) {
 		case level[0] != tnefFileAtLevel:
 		case id == tnefFileBegins:
 			at = newNode(0)
-			root.attachments = append(root.attachments, at)
+			if root.attachments = append(root.attachments, at); len(root.attachments) > maxAttachments {
+				return nil, document.OverLimit("the message has more than %d attachments", maxAttachments)
+			}
 		case at == root:
 		case id == tnefFileTitle:
 			at.texts[propFileName+"001E"] = value

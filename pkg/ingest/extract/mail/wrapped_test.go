@@ -120,13 +120,15 @@ func TestAWinmailIsOpened(t *testing.T) {
 	}
 }
 
-func TestWinmailsNestedTooDeepAreRefused(t *testing.T) {
+func TestWinmailsTooDeepOrTooManyAreRefused(t *testing.T) {
 	t.Parallel()
+	_, _, err := extracttest.ReadBytes(mail.ReadTNEF, []byte(winmailHead+strings.Repeat(attribute(2, 0x69002, ""), 10_001)), document.TypeTNEF)
+	extracttest.RequirePermanent(t, err, ingest.CodeLimitExceeded)
 	deep := winmailHead
 	for range 17 {
 		deep = winmailHead + attribute(2, 0x69002, "") + attribute(2, 0x69005, list(property(0x0D, 0x3701, "", "\x07\x03\x02\x00\x00\x00\x00\x00\xc0\x00\x00\x00\x00\x00\x00\x46"+deep)))
 	}
-	_, _, err := extracttest.ReadBytes(mail.ReadTNEF, []byte(deep), document.TypeTNEF)
+	_, _, err = extracttest.ReadBytes(mail.ReadTNEF, []byte(deep), document.TypeTNEF)
 	extracttest.RequirePermanent(t, err, ingest.CodeLimitExceeded)
 }
 
@@ -250,6 +252,11 @@ func TestOutlooksRichTextIsRead(t *testing.T) {
 func FuzzTNEF(f *testing.F) {
 	f.Add([]byte(winmail()))
 	extracttest.FuzzReader(f, mail.ReadTNEF, document.TypeTNEF, ".dat")
+}
+
+func FuzzWebArchive(f *testing.F) {
+	f.Add([]byte("MIME-Version: 1.0\r\nContent-Type: multipart/related; boundary=XX\r\n\r\n--XX\r\nContent-Type: text/html\r\n\r\n<p>x\r\n--XX--\r\n"))
+	extracttest.FuzzReader(f, mail.ReadWebArchive, document.TypeMHTML, ".mht", ".mhtml")
 }
 
 func FuzzSMIME(f *testing.F) {
