@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"sync"
 	"time"
 
@@ -41,12 +42,22 @@ func Beside(ctx context.Context, f func(ctx context.Context) error) (stop func()
 // Until asks cond every so often until it returns nil.
 // Errors: ErrTimeout with cond's last answer after limit; the context's own.
 func Until(ctx context.Context, limit, every time.Duration, cond func(ctx context.Context) error) error {
-	deadline := time.Now().Add(limit)
+	return UntilNone(ctx, limit, every, func(ctx context.Context) (int, error) { return 0, cond(ctx) })
+}
+
+// UntilNone is Until for a cond that also tells how many things it still waits for: limit begins anew whenever these are fewer than ever
+// before, so that it bounds the wait for one of them, however many there are and however slow the machine is.
+func UntilNone(ctx context.Context, limit, every time.Duration, cond func(ctx context.Context) (left int, err error)) error {
+	deadline, least := time.Now().Add(limit), math.MaxInt
 	for {
-		err := cond(ctx)
+		left, err := cond(ctx)
 		if err == nil {
 			return nil
 		}
+		if least != math.MaxInt && left < least {
+			deadline = time.Now().Add(limit)
+		}
+		least = min(least, left)
 		if ctx.Err() != nil {
 			return fmt.Errorf("%w; last: %w", context.Cause(ctx), err)
 		}

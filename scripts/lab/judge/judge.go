@@ -3,11 +3,13 @@ package judge
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"time"
 
 	"github.com/millweir/millweir/pkg/fsck"
@@ -64,20 +66,16 @@ type AuditError struct {
 // Error shows the first violations of each rule.
 func (e *AuditError) Error() string { return e.Text }
 
-// Settled waits until every task is terminal (or where Want has it), nothing is pending and no DLQ entry is owed.
+// Settled waits until every task is terminal (or where Want has it), nothing is pending and no DLQ entry is owed. limit is for one more of
+// them, and for the queue once all are.
 func (a Audit) Settled(ctx context.Context, limit time.Duration) error {
+	err := await.UntilNone(ctx, limit, 100*time.Millisecond, a.restless)
+	if err != nil {
+		return err
+	}
 	return await.Until(ctx, limit, 100*time.Millisecond, func(ctx context.Context) error {
-		rows, err := tables.Tasks(ctx, a.DB)
-		if err != nil {
+		if _, err := a.restless(ctx); err != nil { // again: something was still under way
 			return err
-		}
-		for _, t := range rows {
-			if !t.Status.Terminal() && a.Want[t.ID] != t.Status {
-				return fmt.Errorf("task %s (%s) is %s, attempt %d, crashes %d, last error %q", t.ID, t.File, t.Status, t.Attempts, t.Crashes, t.LastError)
-			}
-			if t.DLQ == taskstate.DLQOwed {
-				return fmt.Errorf("task %s still owes its DLQ entry", t.ID)
-			}
 		}
 		if a.World != nil && a.World.Kafka != nil { // those that a killed relay has leased are sent again after the lease
 			if counts, err := tables.CountOutbox(ctx, a.DB); err != nil || counts["NEW"]+counts["RETRYING"] > 0 {
@@ -104,6 +102,27 @@ func (a Audit) Settled(ctx context.Context, limit time.Duration) error {
 		}
 		return err
 	})
+}
+
+// restless tells how many tasks are not at rest, and what one of them is.
+func (a Audit) restless(ctx context.Context) (n int, first error) {
+	rows, err := tables.Tasks(ctx, a.DB)
+	if err != nil {
+		return math.MaxInt, err
+	}
+	for _, t := range rows {
+		var one error
+		switch {
+		case !t.Status.Terminal() && a.Want[t.ID] != t.Status:
+			one = fmt.Errorf("task %s (%s) is %s, attempt %d, crashes %d, last error %q", t.ID, t.File, t.Status, t.Attempts, t.Crashes, t.LastError)
+		case t.DLQ == taskstate.DLQOwed:
+			one = fmt.Errorf("task %s still owes its DLQ entry", t.ID)
+		default:
+			continue
+		}
+		n, first = n+1, cmp.Or(first, one)
+	}
+	return n, first
 }
 
 // Rest is Settled whose error shows a task that did not come to rest.
