@@ -63,7 +63,7 @@ var Registry = []Reader{
 	{Name: "mhtml", Version: 1, Types: []string{document.TypeMHTML}, Read: mail.ReadWebArchive},
 	{Name: "ipynb", Version: 1, Types: []string{document.TypeIPYNB}, Read: notebook.Read},
 	{Name: "subtitles", Version: 2, Types: []string{document.TypeSubtitles}, Read: subtitles.Read},
-	{Name: "xml", Version: 2, Types: []string{document.TypeXML}, Read: xmldoc.Read},
+	{Name: "xml", Version: 3, Types: []string{document.TypeXML}, Read: xmldoc.Read},
 	{Name: "latex", Version: 1, Types: []string{document.TypeLaTeX}, Read: latex.Read},
 	{Name: "code", Version: 1, Types: []string{document.TypeCode}, Read: code.Read},
 	{Name: "picture", Version: 2, Types: document.PictureTypes, Read: picture.Read},

@@ -58,7 +58,7 @@ var roles = byName(map[role]string{
 	row:      `row tr`,
 	cell:     `entry td th`,
 	wrapper:  `info articleinfo bookinfo chapterinfo sectioninfo front front-stub article-meta book-meta title-group teiheader filedesc titlestmt`,
-	dropped:  `script style indexterm tex-math`,
+	dropped:  `script style indexterm tex-math binary binary-data binarydata bindata`, // pictures of FictionBook, OpenDocument and Word
 })
 
 func byName(names map[role]string) map[string]role {
@@ -80,6 +80,7 @@ type element struct {
 	still  bool // titles in it are no headings
 	list   bool // it is a list item or lies in one
 	cited  bool // it lies in one paragraph
+	binary bool // a part of its text was data in base64: all of it is
 }
 
 // walker turns tokens into blocks.
@@ -93,6 +94,7 @@ type walker struct {
 	filled bool            // text holds more than white space
 	record strings.Builder // labelled lines
 	drop   int             // depth inside of a dropped element
+	binary int             // elements whose text is data in base64
 
 	tables int // open ones; only the outermost makes rows
 	rows   *document.TableWriter
@@ -279,7 +281,7 @@ func (w *walker) leaf(e *element) error {
 		return nil
 	}
 	text := document.Squeeze(w.text.String())
-	if len([]rune(text)) > labelledRunes {
+	if e.binary || len([]rune(text)) > labelledRunes {
 		return w.flush(e)
 	}
 	w.take()
@@ -310,6 +312,13 @@ func (w *walker) flush(e *element) error {
 		return err
 	}
 	text := w.take()
+	if e.role == unknown && (e.binary || isBase64(text)) {
+		if !e.binary {
+			w.binary++
+		}
+		e.binary = true
+		return nil
+	}
 	b := ingest.Block{Kind: ingest.BlockParagraph, Text: text}
 	switch {
 	case e.role == code:
@@ -324,6 +333,36 @@ func (w *walker) flush(e *element) error {
 	}
 	b.Text = document.Squeeze(text)
 	return w.out.Block(b)
+}
+
+// isBase64 tells data in base64 from text, which has words, and from sequences of few letters.
+func isBase64(text string) bool {
+	const least, line = 200, 40
+	if len(text) < least {
+		return false
+	}
+	var upper, lower, digit bool
+	size, short := 0, false // of the line; the last one may be short
+	for _, c := range []byte(text) {
+		switch {
+		case c == ' ' || c == '\n' || c == '\r' || c == '\t':
+			short = short || size > 0 && size < line
+			size = 0
+			continue
+		case 'A' <= c && c <= 'Z':
+			upper = true
+		case 'a' <= c && c <= 'z':
+			lower = true
+		case '0' <= c && c <= '9':
+			digit = true
+		case c != '+' && c != '/' && c != '-' && c != '_' && c != '=':
+			return false
+		}
+		if size++; short {
+			return false
+		}
+	}
+	return upper && lower && digit
 }
 
 // level is a heading's: one more than the titled elements around the one whose title it is.

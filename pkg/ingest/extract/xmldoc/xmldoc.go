@@ -26,7 +26,7 @@ const (
 )
 
 // Read reads a document as a stream. Elements that are named like titles are headings, the level by their nesting; known names are
-// paragraphs, lists, code and tables; any other element that holds only text is a line "name: text". Attributes, comments and processing
+// paragraphs, lists, code and tables; any other element that holds only text is a line "name: text", unless that is data in base64. Attributes, comments and processing
 // instructions are not read. No entity is resolved but the characters that HTML 4 names, the five of XML and numbers; others stay
 // as they are written.
 // Errors: CORRUPT, LIMIT_EXCEEDED, ENCODING_UNKNOWN, those of out.
@@ -68,7 +68,11 @@ func Read(ctx context.Context, in *document.Input, out *document.Sink) (ingest.E
 	if len(w.open) > 0 {
 		return ingest.Extraction{}, document.Corrupt("read xml: the document ends inside the element %q", w.open[len(w.open)-1].name)
 	}
-	return ingest.Extraction{Charset: cs.Name}, w.flush(&element{})
+	err = w.flush(&element{})
+	if w.binary > 0 {
+		out.Warn("%d elements hold data in base64, which is not read", w.binary)
+	}
+	return ingest.Extraction{Charset: cs.Name}, err
 }
 
 // damage marks the parser's own errors as such; limits and faults of reading pass as they are.

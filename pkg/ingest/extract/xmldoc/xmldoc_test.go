@@ -2,6 +2,9 @@ package xmldoc_test
 
 import (
 	"bytes"
+	"encoding/base64"
+	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 
@@ -131,6 +134,25 @@ func TestLongTextsAreCutAndAllThere(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, 50_000, strings.Count(extracttest.Joined(blocks), "word"))
 	require.Greater(t, len(blocks), 3)
+}
+
+// Pictures and other files that stand in a document as base64 are no text: those of FictionBook and OpenDocument by the name of their element,
+// others by their letters.
+func TestDataInBase64IsNoText(t *testing.T) {
+	t.Parallel()
+	picture := make([]byte, 300_000)
+	_, _ = rand.NewChaCha8([32]byte{1}).Read(picture)
+	one := base64.StdEncoding.EncodeToString(picture)
+	var lines strings.Builder
+	for line := range slices.Chunk([]byte(one), 76) {
+		lines.Write(append(line, "\r\n"...))
+	}
+	protein := strings.Repeat("MKWVTFISLLFLFSSAYSRGVFRRDAHKSEVAHRFKDLGEENFKALVLIAFAQYLQQCPFEDHVKLVNEVTEFAKTCVADESAENCDK\n", 4)
+	words := strings.Repeat("Internationalization 2 of applications ", 10)
+	data := "<Invoice><ID>7</ID><Document>" + one + "</Document><Lines>" + lines.String() + "</Lines><Short>" + one[:50] + "</Short><Protein>" + protein + "</Protein><Words>" + words + "</Words>" +
+		"<p>Text<binary-data>" + one[:80] + "</binary-data> of a paragraph.</p><binary id=\"c.jpg\">" + one + "</binary></Invoice>"
+	extracttest.RequireLines(t, xmldoc.Read, document.TypeXML, []byte(data),
+		"p id: 7", "p short: "+one[:50], "p "+strings.Join(strings.Fields(protein), " "), "p "+strings.TrimSpace(words), "p Text of a paragraph.")
 }
 
 func FuzzXML(f *testing.F) {
