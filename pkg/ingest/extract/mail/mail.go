@@ -173,7 +173,7 @@ func textsOf(ctx context.Context, p *enmime.Part, alternative bool) (out []said)
 			return nil
 		case kind == "text/html":
 			return []said{{text, page}}
-		case kind == "text/rtf":
+		case kind == "text/rtf" && isRichText(text):
 			return []said{{text, richText}}
 		case kind == "text/plain", !alternative && !slices.Contains(noText, kind):
 			return []said{{text, plain}}
@@ -198,6 +198,9 @@ func textsOf(ctx context.Context, p *enmime.Part, alternative bool) (out []said)
 	}
 	return out
 }
+
+// isRichText reports whether a text begins as rich text does.
+func isRichText(text string) bool { return strings.HasPrefix(strings.TrimSpace(text), `{\rtf`) }
 
 // noText are kinds of text that nobody wrote to be read.
 var noText = []string{"text/calendar", "text/css", "text/rfc822-headers", "text/x-amp-html"}

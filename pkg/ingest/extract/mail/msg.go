@@ -160,7 +160,7 @@ func (n *node) take(entry *mscfb.File) {
 	}
 }
 
-// message is what the properties say.
+// message is what the properties say. depth is how many messages lie around it.
 func (n *node) message(ctx context.Context, depth int) *message {
 	codePage := int(uint32(n.fixed[tagMessagePage]))
 	webPage := int(uint32(n.fixed[tagInternetPage]))
@@ -171,7 +171,7 @@ func (n *node) message(ctx context.Context, depth int) *message {
 	m := &message{subject: text(propSubject), to: text(propTo), cc: text(propCc), said: oneOf(ctx, text(propBody), n.text(propHTML, webPage)), date: n.sentAt()}
 	m.from = addressed(text(propSender), text(propSenderMail), text(propSenderOwn))
 	if raw := n.texts[propRTF+"0102"]; len(m.said) == 0 && len(raw) > 0 {
-		if data, err := rtf.Decompress(raw); err == nil {
+		if data, err := rtf.Decompress(raw); err == nil && isRichText(string(data)) {
 			m.said = []said{{string(data), richText}}
 		}
 	}

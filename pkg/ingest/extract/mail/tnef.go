@@ -49,7 +49,8 @@ const (
 	messageInterface = "\x07\x03\x02\x00\x00\x00\x00\x00\xc0\x00\x00\x00\x00\x00\x00\x46"
 )
 
-// ReadTNEF reads the message of a winmail.dat, in which Outlook sends to those who have no Outlook (MS-OXTNEF): its text, as far as that is not in the e-mail around it, and its attachments.
+// ReadTNEF reads a message as Outlook sends it to those who have no Outlook: winmail.dat (MS-OXTNEF). Its attachments are documents of their
+// own, as those of other messages are.
 func ReadTNEF(ctx context.Context, in *document.Input, out *document.Sink) (ingest.Extraction, error) {
 	if in.Size > messageBytes {
 		return ingest.Extraction{}, document.OverLimit("the message has %d bytes, more than %d", in.Size, messageBytes)

@@ -247,6 +247,8 @@ func TestOutlooksRichTextIsRead(t *testing.T) {
 	extracttest.RequireLines(t, mail.ReadMSG, document.TypeMSG, both, "# s", "p plain")
 	part := []byte("Subject: s\r\nContent-Type: multipart/alternative; boundary=XX\r\n\r\n--XX\r\nContent-Type: text/rtf\r\n\r\n{\\rtf1 one\\par two}\r\n--XX--\r\n")
 	extracttest.RequireLines(t, mail.Read, document.TypeEML, part, "# s", "p one", "p two")
+	none := letter("s", "Content-Type: text/rtf\r\n\r\nno rich text")
+	extracttest.RequireLines(t, mail.Read, document.TypeEML, none, "# s", "p From: a@x.example", "p no rich text")
 }
 
 func FuzzTNEF(f *testing.F) {
