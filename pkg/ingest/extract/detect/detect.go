@@ -108,6 +108,9 @@ func detectPlain(head []byte, size int64, ext string) (string, error) {
 	if strings.TrimSpace(text) == "" && size <= int64(len(head)) {
 		return "", ingest.Permanent(ingest.CodeEmpty, document.RemedyEmpty, "the file holds only white space")
 	}
+	if kind, ok := exported(text, ext); ok {
+		return kind, nil
+	}
 	if binaryExtension(ext) {
 		return "", ingest.Permanent(ingest.CodeUnsupportedType,
 			"Check that this is the right file; if it is text, give it a name that ends in .txt.",
@@ -253,6 +256,19 @@ func misnamed(ext string) string {
 		return " (although the name ends in " + ext + ")"
 	}
 	return ""
+}
+
+// exported tells what other programs export under the old names of Excel and Word, which open it: a page, XML, or lines with tabs.
+func exported(text, ext string) (mediaType string, ok bool) {
+	if ext != ".xls" && ext != ".doc" {
+		return "", false
+	}
+	switch kind := textKind(text, ""); kind {
+	case document.TypeHTML, document.TypeXML:
+		return kind, true
+	}
+	first, _, _ := strings.Cut(strings.TrimSpace(text), "\n")
+	return document.TypeCSV, ext == ".xls" && strings.Contains(first, "\t")
 }
 
 // binaryExtension are names whose content cannot be text.

@@ -81,7 +81,7 @@ func TestBinaryDataUnderATextsName(t *testing.T) {
 
 func TestTextUnderABinaryName(t *testing.T) {
 	t.Parallel()
-	for _, ext := range []string{".pdf", ".docx", ".doc", ".xlsx", ".pptx", ".odt", ".epub", ".zip", ".png", ".exe", ".PDF"} {
+	for _, ext := range []string{".pdf", ".docx", ".doc", ".xlsx", ".xls", ".pptx", ".odt", ".epub", ".zip", ".png", ".exe", ".PDF"} {
 		_, err := fileOf(t, "a"+ext, "this is only text")
 		extracttest.RequirePermanent(t, err, ingest.CodeUnsupportedType)
 		require.ErrorContains(t, err, strings.ToLower(ext))
@@ -105,6 +105,11 @@ func TestTheNameChoosesAmongTexts(t *testing.T) {
 		"no JSON without a name":        {"data", `{a: 1}`, document.TypeText},
 		"a table":                       {"a.tsv", "a\tb\n", document.TypeCSV},
 		"a program":                     {"main.go", "package main\n", document.TypeCode},
+		"a page that Excel opens":       {"a.xls", "<html><body><table><tr><td>1</table>", document.TypeHTML},
+		"a piece of one":                {"a.XLS", "<table><tr><td>1</td></tr></table>", document.TypeHTML},
+		"Excel's XML":                   {"a.xls", `<?xml version="1.0"?><Workbook/>`, document.TypeXML},
+		"lines with tabs for Excel":     {"a.xls", "a\tb\n1\t2\n", document.TypeCSV},
+		"a page that Word opens":        {"a.doc", "<html><body><p>x", document.TypeHTML},
 		"a name with dots and a folder": {"../../x.tar.md", "# x", document.TypeMarkdown},
 	} {
 		got, err := fileOf(t, c.file, c.content)

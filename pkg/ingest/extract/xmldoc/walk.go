@@ -6,6 +6,7 @@ import (
 	"errors"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/millweir/millweir/pkg/ingest"
@@ -42,13 +43,13 @@ const (
 	dropped
 )
 
-// roles are names of DocBook, JATS, TEI, XHTML, RSS and Atom, in lower case.
+// roles are names of DocBook, JATS, TEI, XHTML, RSS, Atom and Excel's XML of 2003, in lower case.
 var roles = byName(map[role]string{
 	inline:    `a abbr acronym b bold br break em emphasis hi i ins italic lb math monospace q roman sc small span strike strong sub sup tt u underline`,
 	paragraph: `p para simpara ab l line subtitle attribution disp-formula verse-line dt dd`,
 	block: `abstract appendix article back blockquote body book channel chapter content def-item def-list description disp-quote div div1 div2 div3
 		div4 dl encoded feed itemizedlist list ol orderedlist part preface rss sec sect1 sect2 sect3 sect4 sect5 section summary tbody tei text tfoot
-		tgroup thead ul variablelist varlistentry`,
+		tgroup thead ul variablelist varlistentry worksheet`,
 	title:    `title article-title book-title head bridgehead heading h1 h2 h3 h4 h5 h6`,
 	listItem: `listitem list-item li`,
 	code:     `programlisting screen pre preformat literallayout synopsis eg`,
@@ -56,7 +57,7 @@ var roles = byName(map[role]string{
 	figure:   `figure fig table-wrap informalfigure example formalpara note tip warning important caution sidebar boxed-text mediaobject`,
 	table:    `table informaltable`,
 	row:      `row tr`,
-	cell:     `entry td th`,
+	cell:     `entry td th cell`,
 	wrapper:  `info articleinfo bookinfo chapterinfo sectioninfo front front-stub article-meta book-meta title-group teiheader filedesc titlestmt`,
 	dropped:  `script style indexterm tex-math binary binary-data binarydata bindata`, // pictures of FictionBook, OpenDocument and Word
 })
@@ -80,6 +81,7 @@ type element struct {
 	still  bool // titles in it are no headings
 	list   bool // it is a list item or lies in one
 	cited  bool // it lies in one paragraph
+	span   int  // of a cell: the columns beside its own that it takes
 	binary bool // a part of its text was data in base64: all of it is
 }
 
@@ -108,7 +110,7 @@ func (w *walker) token(tok xml.Token) error {
 		if len(w.open)+w.drop >= maxDepth {
 			return document.OverLimit("read xml: elements nested deeper than %d", maxDepth)
 		}
-		return w.start(strings.ToLower(tok.Name.Local))
+		return w.start(strings.ToLower(tok.Name.Local), tok.Attr)
 	case xml.EndElement:
 		return w.end(strings.ToLower(tok.Name.Local))
 	case xml.CharData:
@@ -120,7 +122,7 @@ func (w *walker) token(tok xml.Token) error {
 }
 
 // start opens an element.
-func (w *walker) start(name string) error {
+func (w *walker) start(name string, attrs []xml.Attr) error {
 	named := roles[name]
 	if w.drop > 0 || named == dropped {
 		w.drop++
@@ -159,9 +161,36 @@ func (w *walker) start(name string) error {
 		}
 	case cell:
 		w.inCell = true
+		e.span = number(attrs, "MergeAcross")
+		if empty := number(attrs, "Index") - 1 - len(w.cells); empty > 0 { // Excel leaves empty cells out
+			w.cells = append(w.cells, make([]string, empty)...)
+		}
+	case block:
+		if name == "worksheet" {
+			return w.out.Block(ingest.Block{Kind: ingest.BlockHeading, Level: 1, Text: document.Squeeze(attribute(attrs, "Name"))})
+		}
 	default:
 	}
 	return nil
+}
+
+// attribute is the value of an attribute; "": there is none.
+func attribute(attrs []xml.Attr, name string) string {
+	for _, a := range attrs {
+		if a.Name.Local == name {
+			return a.Value
+		}
+	}
+	return ""
+}
+
+// number is the value of an attribute that counts cells; 0: it counts none that a row may have.
+func number(attrs []xml.Attr, name string) int {
+	n, err := strconv.Atoi(attribute(attrs, name))
+	if err != nil || n < 0 || n > maxCells {
+		return 0
+	}
+	return n
 }
 
 // adjust changes an element's role by where it stands.
@@ -213,7 +242,7 @@ func (w *walker) close(e *element) error {
 		return nil
 	case cell:
 		w.inCell = false
-		if w.cells = append(w.cells, w.take()); len(w.cells) < maxCells {
+		if w.cells = append(append(w.cells, w.take()), make([]string, e.span)...); len(w.cells) < maxCells {
 			return nil
 		}
 		cells := w.cells // a row longer than that is sent in parts

@@ -49,10 +49,14 @@ func TestVocabularies(t *testing.T) {
 			[]string{"# News", "## First", "p updated: 2026", "p Some text"}},
 		"data": {`<?xml version="1.0"?><people><person id="1"><name>Ann</name><age>3</age><note>` + strings.Repeat("long ", 50) + `</note></person><person><name>Bo</name><tags><tag>x</tag><tag>y</tag></tags></person></people>`,
 			[]string{"p name: Ann\nage: 3", "p " + strings.TrimSpace(strings.Repeat("long ", 50)), "p name: Bo\ntag: x\ntag: y"}},
-		"rows of data":      {`<table><row><id>1</id><v>a</v></row><row><id>2</id><v>b</v></row></table>`, []string{"p id: 1\nv: a", "p id: 2\nv: b"}},
-		"mixed content":     {`<a>one <x>two</x> three<p>four</p> five</a>`, []string{"p one two three", "p four", "p five"}},
-		"TEI":               {`<TEI><text><body><div><head>Act</head><p><title>Faust</title> is old.<lb/>So.</p><list><item>a</item></list></div></body></text></TEI>`, []string{"# Act", "p Faust is old. So.", "l a"}},
-		"a nested table":    {`<table><tr><td>a<table><tr><td>b</td><td>c</td></tr></table></td><td>d</td></tr><tr><td>e</td><td>f</td></tr></table>`, []string{"t a b c | d\ne | f"}},
+		"rows of data":   {`<table><row><id>1</id><v>a</v></row><row><id>2</id><v>b</v></row></table>`, []string{"p id: 1\nv: a", "p id: 2\nv: b"}},
+		"mixed content":  {`<a>one <x>two</x> three<p>four</p> five</a>`, []string{"p one two three", "p four", "p five"}},
+		"TEI":            {`<TEI><text><body><div><head>Act</head><p><title>Faust</title> is old.<lb/>So.</p><list><item>a</item></list></div></body></text></TEI>`, []string{"# Act", "p Faust is old. So.", "l a"}},
+		"a nested table": {`<table><tr><td>a<table><tr><td>b</td><td>c</td></tr></table></td><td>d</td></tr><tr><td>e</td><td>f</td></tr></table>`, []string{"t a b c | d\ne | f"}},
+		"Excel's XML": {`<?xml version="1.0"?><?mso-application progid="Excel.Sheet"?><Workbook xmlns:ss="urn:schemas-microsoft-com:office:spreadsheet">
+			<Worksheet ss:Name="Sums of May"><Table><Row><Cell><Data ss:Type="String">Name</Data></Cell><Cell ss:MergeAcross="1"><Data>Sum</Data></Cell><Cell><Data>Note</Data></Cell></Row>
+			<Row><Cell><Data>Ann</Data></Cell><Cell ss:Index="3"><Data ss:Type="Number">7</Data></Cell><Cell ss:Index="9999999"><Data>x</Data></Cell></Row></Table></Worksheet></Workbook>`,
+			[]string{"# Sums of May", "t Name | Sum |  | Note\nAnn |  | 7 | x"}},
 		"scripts, comments": {`<a><script>no</script><!-- no --><?no no?><p>yes</p></a>`, []string{"p yes"}},
 		"named characters":  {`<p>&ldquo;a&nbsp;b&rdquo; &times; &amp;times; <![CDATA[&times;]]> &e;</p>`, []string{"p “a b” × &times; &times; &e;"}},
 		"Chinese lines":     {"<p>持久化\n异步</p>", []string{"p 持久化异步"}},
