@@ -81,6 +81,24 @@ func TestFieldsAndNotesOfAPageAreRead(t *testing.T) {
 	}
 }
 
+// The one page of a dynamic form tells its reader to wait. A form that can also be shown as it stands has its text in its pages.
+func TestDynamicFormsAreRefused(t *testing.T) {
+	t.Parallel()
+	form := annotated("BT /F1 12 Tf 72 700 Td (Please wait...) Tj ET", nil)
+	for needs, refused := range map[string]bool{"true": true, "false": false} {
+		data := strings.Replace(string(form), "/Type/Catalog", "/Type/Catalog/NeedsRendering "+needs, 1)
+		data = strings.Replace(data, "/AcroForm<<", "/AcroForm<</XFA 5 0 R", 1)
+		_, blocks, err := readByBoth(t, extracttest.WriteTemp(t, "a.pdf", []byte(data)))
+		if !refused {
+			require.NoError(t, err)
+			require.Equal(t, "Please wait...", blocks[0].Text)
+			continue
+		}
+		extracttest.RequirePermanent(t, err, ingest.CodeUnsupportedType)
+		require.ErrorContains(t, err, "XFA")
+	}
+}
+
 func TestAPageOfFieldsOnlyIsNoPicture(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t, func(c *Config) { c.Parallel = 1 })

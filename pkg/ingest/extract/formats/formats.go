@@ -47,7 +47,7 @@ type Reader struct {
 
 // Registry holds the readers: a new format is one line here and one file beside it.
 var Registry = []Reader{
-	{Name: "pdf", Version: 5, Types: []string{document.TypePDF}, PDF: true, Read: readPDF},
+	{Name: "pdf", Version: 6, Types: []string{document.TypePDF}, PDF: true, Read: readPDF},
 	{Name: "docx", Version: 6, Types: []string{document.TypeDOCX}, objects: true, Read: docx.Read},
 	{Name: "html", Version: 3, Types: []string{document.TypeHTML}, Read: html.Read},
 	{Name: "markdown", Version: 3, Types: []string{document.TypeMarkdown}, Read: markdown.Read},

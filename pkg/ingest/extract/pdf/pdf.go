@@ -62,6 +62,8 @@ func Read(ctx context.Context, in *document.Input, out *document.Sink) (ingest.E
 	return ingest.Extraction{Title: title, Pages: p.pages, Unread: p.unread}, nil
 }
 
+const remedyXFA = "Open the form in Adobe's reader, print it into a new PDF, and upload that."
+
 // pdfDocument is one open document and the instance that belongs to it alone.
 type pdfDocument struct {
 	in       *document.Input
@@ -88,7 +90,7 @@ type pdfDocument struct {
 }
 
 // open starts a fresh instance and opens the document in it.
-// Errors: ENCRYPTED, CORRUPT.
+// Errors: ENCRYPTED, CORRUPT, UNSUPPORTED_TYPE.
 func (p *pdfDocument) open() error {
 	instance, doc, err := p.engine.Open(p.in.File, p.in.Size)
 	switch {
@@ -100,6 +102,11 @@ func (p *pdfDocument) open() error {
 		return document.Corrupt("open the pdf: %w", err)
 	}
 	p.instance, p.doc = instance, doc
+	// Such a form has one page, which tells the reader to wait.
+	if form, err := instance.FPDF_GetFormType(&requests.FPDF_GetFormType{Document: p.doc}); err == nil && form.FormType == enums.FPDF_FORMTYPE_XFA_FULL {
+		p.close()
+		return ingest.Permanent(ingest.CodeUnsupportedType, remedyXFA, "the pdf is a dynamic form (XFA), whose text is not in its pages")
+	}
 	count, err := instance.FPDF_GetPageCount(&requests.FPDF_GetPageCount{Document: p.doc})
 	if err != nil {
 		p.close()

@@ -4,11 +4,17 @@ import (
 	"errors"
 	"unsafe"
 
+	"github.com/klippa-app/go-pdfium/enums"
 	pdferrors "github.com/klippa-app/go-pdfium/errors"
 	"github.com/klippa-app/go-pdfium/references"
 	"github.com/klippa-app/go-pdfium/requests"
 	"github.com/klippa-app/go-pdfium/responses"
 )
+
+// FPDF_GetFormType implements pdf.Library.
+func (l *library) FPDF_GetFormType(_ *requests.FPDF_GetFormType) (*responses.FPDF_GetFormType, error) {
+	return &responses.FPDF_GetFormType{FormType: enums.FPDF_FORMTYPE(l.number(l.fn.formType, l.doc))}, nil
+}
 
 // FPDF_GetPageCount implements pdf.Library.
 func (l *library) FPDF_GetPageCount(_ *requests.FPDF_GetPageCount) (*responses.FPDF_GetPageCount, error) {

@@ -45,7 +45,7 @@ var _ pdf.Engine = (*Engine)(nil)
 // functions are the addresses of PDFium's functions, by their names without "FPDF". Numbers of floating point are returned in other
 // registers than addresses are: these two are called by their type.
 type functions struct {
-	init, lastError, loadMem, closeDoc, pageCount, metaText, loadPage, closePage uintptr
+	init, lastError, loadMem, closeDoc, pageCount, formType, metaText, loadPage, closePage uintptr
 
 	textLoad, textClose, textCount, textGet, textIndex, textOrigin, textBox, textFont, textMatrix uintptr
 
@@ -87,7 +87,7 @@ func Load(path string) (*Engine, error) {
 	}
 	for name, at := range map[string]*uintptr{
 		"FPDF_InitLibraryWithConfig": &f.init, "FPDF_GetLastError": &f.lastError, "FPDF_LoadMemDocument64": &f.loadMem,
-		"FPDF_CloseDocument": &f.closeDoc, "FPDF_GetPageCount": &f.pageCount, "FPDF_GetMetaText": &f.metaText,
+		"FPDF_CloseDocument": &f.closeDoc, "FPDF_GetPageCount": &f.pageCount, "FPDF_GetFormType": &f.formType, "FPDF_GetMetaText": &f.metaText,
 		"FPDF_LoadPage": &f.loadPage, "FPDF_ClosePage": &f.closePage,
 		"FPDFText_LoadPage": &f.textLoad, "FPDFText_ClosePage": &f.textClose, "FPDFText_CountChars": &f.textCount,
 		"FPDFText_GetText": &f.textGet, "FPDFText_GetCharIndexFromTextIndex": &f.textIndex, "FPDFText_GetCharOrigin": &f.textOrigin,
