@@ -121,7 +121,7 @@ var rooms = []room{
 	{"pkg/ingest/extract/markdown", []string{"pkg/ingest", "pkg/ingest/extract/charset", "pkg/ingest/extract/document", "pkg/ingest/extract/html", "pkg/ingest/extract/plaintext"}},
 	{"pkg/ingest/extract/notebook", []string{"pkg/ingest", "pkg/ingest/extract/document", "pkg/ingest/extract/markdown"}},
 	{"pkg/ingest/extract/subtitles", []string{"pkg/ingest", "pkg/ingest/extract/charset", "pkg/ingest/extract/document"}},
-	{"pkg/ingest/extract/xmldoc", []string{"pkg/ingest", "pkg/ingest/extract/charset", "pkg/ingest/extract/document", "pkg/ingest/extract/html"}},
+	{"pkg/ingest/extract/xmldoc", []string{"pkg/ingest", "pkg/ingest/extract/charset", "pkg/ingest/extract/document", "pkg/ingest/extract/html", "pkg/ingest/extract/office"}},
 	{"pkg/ingest/extract/latex", []string{"pkg/ingest", "pkg/ingest/extract/charset", "pkg/ingest/extract/document", "pkg/ingest/extract/plaintext"}},
 	{"pkg/ingest/extract/code", []string{"pkg/ingest", "pkg/ingest/extract/charset", "pkg/ingest/extract/document"}},
 	{"pkg/ingest/extract/picture", []string{"pkg/ingest", "pkg/ingest/extract/document"}},

@@ -68,24 +68,31 @@ type part struct {
 // Read reads one message: its subject as a heading, who wrote it to whom and when, its text, then the files that belong to that. Its
 // attachments are documents of their own: in.Carry takes them instead, if there is one.
 func Read(ctx context.Context, in *document.Input, out *document.Sink) (ingest.Extraction, error) {
-	if in.Size > messageBytes {
-		return ingest.Extraction{}, document.OverLimit("the message has %d bytes, more than %d", in.Size, messageBytes)
+	if err := fits(in); err != nil {
+		return ingest.Extraction{}, err
 	}
-	m, err := open(ctx, in.Stream())
+	m, err := parse(ctx, in.Stream(), 0)
 	if err != nil {
+		return ingest.Extraction{}, err
+	}
+	return m.sendAll(ctx, in, out)
+}
+
+// fits bounds a file of one message. Error: LIMIT_EXCEEDED.
+func fits(in *document.Input) error {
+	if in.Size > messageBytes {
+		return document.OverLimit("the message has %d bytes, more than %d", in.Size, messageBytes)
+	}
+	return nil
+}
+
+// sendAll sends a message that is a file of its own.
+func (m *message) sendAll(ctx context.Context, in *document.Input, out *document.Sink) (ingest.Extraction, error) {
+	if err := m.withoutSealed(); err != nil {
 		return ingest.Extraction{}, err
 	}
 	room := maxFiles
 	return ingest.Extraction{Title: m.subject}, m.send(ctx, in, out, &room)
-}
-
-// open reads a message as it is sent. Errors: CORRUPT, ENCRYPTED.
-func open(ctx context.Context, src io.Reader) (*message, error) {
-	m, err := parse(ctx, src, 0)
-	if err != nil {
-		return nil, err
-	}
-	return m, m.withoutSealed()
 }
 
 var parser = enmime.NewParser(enmime.MaxStoredPartErrors(8), enmime.DisableTextConversion(true), enmime.SkipMalformedParts(true),
@@ -335,7 +342,10 @@ func ReadBox(ctx context.Context, in *document.Input, out *document.Sink) (inges
 			return nil
 		}
 		count++
-		m, err := open(ctx, bytes.NewReader(held.Bytes()))
+		m, err := parse(ctx, bytes.NewReader(held.Bytes()), 0)
+		if err == nil {
+			err = m.withoutSealed()
+		}
 		if err != nil {
 			out.Warn("message %d could not be read: %v", count, err)
 			return nil

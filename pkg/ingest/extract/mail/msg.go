@@ -108,8 +108,8 @@ func (n *node) child(name string) *node {
 // ReadMSG reads a message that Outlook stored: a compound file with a stream for each property. A message that is attached to it is an
 // attachment like others, as an EML.
 func ReadMSG(ctx context.Context, in *document.Input, out *document.Sink) (ingest.Extraction, error) {
-	if in.Size > messageBytes {
-		return ingest.Extraction{}, document.OverLimit("the message has %d bytes, more than %d", in.Size, messageBytes)
+	if err := fits(in); err != nil {
+		return ingest.Extraction{}, err
 	}
 	box, err := mscfb.New(in.File)
 	if err != nil {
@@ -137,12 +137,7 @@ func ReadMSG(ctx context.Context, in *document.Input, out *document.Sink) (inges
 			at.take(entry)
 		}
 	}
-	m := root.message(ctx, 0)
-	if err := m.withoutSealed(); err != nil {
-		return ingest.Extraction{}, err
-	}
-	room := maxFiles
-	return ingest.Extraction{Title: m.subject}, m.send(ctx, in, out, &room)
+	return root.message(ctx, 0).sendAll(ctx, in, out)
 }
 
 // take keeps one stream.

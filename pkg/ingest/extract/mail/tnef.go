@@ -52,8 +52,8 @@ const (
 // ReadTNEF reads a message as Outlook sends it to those who have no Outlook: winmail.dat (MS-OXTNEF). Its attachments are documents of their
 // own, as those of other messages are.
 func ReadTNEF(ctx context.Context, in *document.Input, out *document.Sink) (ingest.Extraction, error) {
-	if in.Size > messageBytes {
-		return ingest.Extraction{}, document.OverLimit("the message has %d bytes, more than %d", in.Size, messageBytes)
+	if err := fits(in); err != nil {
+		return ingest.Extraction{}, err
 	}
 	data, err := io.ReadAll(in.Stream())
 	if err != nil {
@@ -63,12 +63,7 @@ func ReadTNEF(ctx context.Context, in *document.Input, out *document.Sink) (inge
 	if err != nil {
 		return ingest.Extraction{}, err
 	}
-	m := n.message(ctx, 1)
-	if err := m.withoutSealed(); err != nil {
-		return ingest.Extraction{}, err
-	}
-	room := maxFiles
-	return ingest.Extraction{Title: m.subject}, m.send(ctx, in, out, &room)
+	return n.message(ctx, 1).sendAll(ctx, in, out)
 }
 
 // readTNEF reads a winmail.dat as far as it is whole. Errors: CORRUPT, LIMIT_EXCEEDED.

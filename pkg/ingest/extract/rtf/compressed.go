@@ -2,7 +2,6 @@ package rtf
 
 import (
 	"encoding/binary"
-	"slices"
 
 	"github.com/millweir/millweir/pkg/ingest/extract/document"
 )
@@ -65,5 +64,5 @@ func Decompress(data []byte) ([]byte, error) {
 			}
 		}
 	}
-	return slices.Clip(out[:min(size, len(out))]), nil
+	return out[:min(size, len(out))], nil
 }

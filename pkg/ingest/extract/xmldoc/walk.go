@@ -12,6 +12,7 @@ import (
 	"github.com/millweir/millweir/pkg/ingest"
 	"github.com/millweir/millweir/pkg/ingest/extract/document"
 	"github.com/millweir/millweir/pkg/ingest/extract/html"
+	"github.com/millweir/millweir/pkg/ingest/extract/office"
 )
 
 const (
@@ -167,26 +168,16 @@ func (w *walker) start(name string, attrs []xml.Attr) error {
 		}
 	case block:
 		if name == "worksheet" {
-			return w.out.Block(ingest.Block{Kind: ingest.BlockHeading, Level: 1, Text: document.Squeeze(attribute(attrs, "Name"))})
+			return w.out.Block(ingest.Block{Kind: ingest.BlockHeading, Level: 1, Text: document.Squeeze(office.Attr(attrs, "Name"))})
 		}
 	default:
 	}
 	return nil
 }
 
-// attribute is the value of an attribute; "": there is none.
-func attribute(attrs []xml.Attr, name string) string {
-	for _, a := range attrs {
-		if a.Name.Local == name {
-			return a.Value
-		}
-	}
-	return ""
-}
-
 // number is the value of an attribute that counts cells; 0: it counts none that a row may have.
 func number(attrs []xml.Attr, name string) int {
-	n, err := strconv.Atoi(attribute(attrs, name))
+	n, err := strconv.Atoi(office.Attr(attrs, name))
 	if err != nil || n < 0 || n > maxCells {
 		return 0
 	}

@@ -26,9 +26,9 @@ const (
 )
 
 // Read reads a document as a stream. Elements that are named like titles are headings, the level by their nesting; known names are
-// paragraphs, lists, code and tables; any other element that holds only text is a line "name: text", unless that is data in base64. Attributes, comments and processing
-// instructions are not read. No entity is resolved but the characters that HTML 4 names, the five of XML and numbers; others stay
-// as they are written.
+// paragraphs, lists, code and tables; any other element that holds only text is a line "name: text", unless that is data in base64.
+// Comments, processing instructions and attributes are not read, but for those of Excel that name a sheet or place a cell. No entity is
+// resolved but the characters that HTML 4 names, the five of XML and numbers; others stay as they are written.
 // Errors: CORRUPT, LIMIT_EXCEEDED, ENCODING_UNKNOWN, those of out.
 func Read(ctx context.Context, in *document.Input, out *document.Sink) (ingest.Extraction, error) {
 	cs, err := charset.Find(in, declared)
