@@ -66,42 +66,44 @@ type AuditError struct {
 // Error shows the first violations of each rule.
 func (e *AuditError) Error() string { return e.Text }
 
-// Settled waits until every task is terminal (or where Want has it), nothing is pending and no DLQ entry is owed. limit is for one more of
-// them, and for the queue once all are.
+// Settled waits until every task is terminal (or where Want has it) and its dead letter written, and nothing is pending. limit is for one more
+// of them, and for the queue once all are.
 func (a Audit) Settled(ctx context.Context, limit time.Duration) error {
-	err := await.UntilNone(ctx, limit, 100*time.Millisecond, a.restless)
+	return await.UntilNone(ctx, limit, 100*time.Millisecond, func(ctx context.Context) (int, error) {
+		n, err := a.restless(ctx)
+		if err == nil {
+			err = a.queueAtRest(ctx)
+		}
+		return n, err
+	})
+}
+
+// queueAtRest tells why the queue is not, where no task is under way.
+func (a Audit) queueAtRest(ctx context.Context) error {
+	if a.World != nil && a.World.Kafka != nil { // those that a killed relay has leased are sent again after the lease
+		if counts, err := tables.CountOutbox(ctx, a.DB); err != nil || counts["NEW"]+counts["RETRYING"] > 0 {
+			return fmt.Errorf("events are %v: %w", counts, errors.Join(err, errUnsent))
+		}
+	}
+	if a.World != nil && a.World.OnKafka() {
+		return a.World.Finished(ctx)
+	}
+	if a.Stream == nil {
+		return nil
+	}
+	n, err := a.Stream.Pending(ctx)
+	if err == nil && n > 0 {
+		err = fmt.Errorf("XPENDING %s %s is %d", world.StreamKey, world.Group, n)
+	}
 	if err != nil {
 		return err
 	}
-	return await.Until(ctx, limit, 100*time.Millisecond, func(ctx context.Context) error {
-		if _, err := a.restless(ctx); err != nil { // again: something was still under way
-			return err
-		}
-		if a.World != nil && a.World.Kafka != nil { // those that a killed relay has leased are sent again after the lease
-			if counts, err := tables.CountOutbox(ctx, a.DB); err != nil || counts["NEW"]+counts["RETRYING"] > 0 {
-				return fmt.Errorf("events are %v: %w", counts, errors.Join(err, errUnsent))
-			}
-		}
-		if a.World != nil && a.World.OnKafka() {
-			return a.World.Finished(ctx)
-		}
-		if a.Stream == nil {
-			return nil
-		}
-		n, err := a.Stream.Pending(ctx)
-		if err == nil && n > 0 {
-			err = fmt.Errorf("XPENDING %s %s is %d", world.StreamKey, world.Group, n)
-		}
-		if err != nil {
-			return err
-		}
-		// A task that was cancelled at once ends before anybody has read its entry.
-		queue, err := a.Stream.Inspector().Look(ctx)
-		if err == nil && !queue.Watermark.IsZero() {
-			err = fmt.Errorf("an entry of %s was given to nobody yet", queue.Watermark.Format(time.RFC3339Nano))
-		}
-		return err
-	})
+	// A task that was cancelled at once ends before anybody has read its entry.
+	queue, err := a.Stream.Inspector().Look(ctx)
+	if err == nil && !queue.Watermark.IsZero() {
+		err = fmt.Errorf("an entry of %s was given to nobody yet", queue.Watermark.Format(time.RFC3339Nano))
+	}
+	return err
 }
 
 // restless tells how many tasks are not at rest, and what one of them is.

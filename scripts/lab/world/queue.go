@@ -2,11 +2,9 @@ package world
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strconv"
-	"strings"
 	"sync"
 	"time"
 
@@ -19,6 +17,7 @@ import (
 	"github.com/millweir/millweir/pkg/ingestq/streamq"
 	"github.com/millweir/millweir/pkg/redisclient"
 	"github.com/millweir/millweir/pkg/streammq"
+	"github.com/millweir/millweir/pkg/streammq/stream"
 	pb "github.com/millweir/millweir/proto"
 	"github.com/millweir/millweir/scripts/lab/await"
 	"github.com/millweir/millweir/scripts/lab/tables"
@@ -107,14 +106,11 @@ func (s *Stream) Len(ctx context.Context, key string) (int64, error) {
 	return s.client.Do(ctx, s.client.B().Xlen().Key(key).Build()).AsInt64()
 }
 
-// Pending is the number of entries that were read and not acknowledged. Where no process runs workflows their stream has no group.
+// Pending is the number of entries that were read and not acknowledged.
 func (s *Stream) Pending(ctx context.Context) (int64, error) {
 	total := int64(0)
 	for _, key := range s.Keys() {
 		n, err := s.PendingOf(ctx, key)
-		if refusal, ok := errors.AsType[*rueidis.RedisError](err); ok && key == TaskKey && strings.HasPrefix(refusal.Error(), "NOGROUP") {
-			continue
-		}
 		if err != nil {
 			return 0, err
 		}
@@ -131,10 +127,13 @@ func groupOf(key string) string {
 	return Group
 }
 
-// PendingOf is Pending for one stream.
+// PendingOf is Pending for one stream. Where no process runs workflows their stream has no group.
 func (s *Stream) PendingOf(ctx context.Context, key string) (int64, error) {
 	group := groupOf(key)
 	summary, err := s.client.Do(ctx, s.client.B().Xpending().Key(key).Group(group).Build()).ToArray()
+	if key == TaskKey && stream.IsMissing(err) {
+		return 0, nil
+	}
 	if err != nil {
 		return 0, fmt.Errorf("XPENDING %s %s: %w", key, group, err)
 	}
